@@ -1,0 +1,143 @@
+"""Where a plan comes to life: one protocol, two backends.
+
+A backend boots an *environment*: for every task of the plan an agent that waits for requests. All
+that happens in an environment after that goes through its run volume, in the same words on every
+backend (`lab.task.protocol`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from lab.plan import Plan
+from lab.task.protocol import Request
+
+Say = Callable[[str], None]
+"""Shows one line of progress to the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a run that comes home.
+
+    Attributes:
+        path: Relative to the run's directory, `logs/worker-0.log`.
+        offset: Where `data` belongs in the file, in bytes; None: it replaces the whole file.
+        data: The bytes.
+    """
+
+    path: str
+    offset: int | None
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """One task of an environment that is up, as `lab ps` shows it.
+
+    Attributes:
+        task: `worker-0`.
+        node: The node that it runs on.
+        address: `host:port` of its TensorFlow server.
+        gpus: Device ids that it is pinned to.
+        alive: Whether its agent is there.
+        detail: The engine's or the kernel's word on it: `running (healthy)`, `pid 4711`.
+    """
+
+    task: str
+    node: str
+    address: str
+    gpus: tuple[str, ...]
+    alive: bool
+    detail: str
+
+
+class Environment(Protocol):
+    """A plan that is up, or that has left a volume behind."""
+
+    backend: str  # "local" or "compose"
+    project: str
+    cluster_sha256: str
+
+    def cluster_spec(self) -> dict[str, list[str]]:
+        """TensorFlow's cluster spec, with addresses that are valid in this environment."""
+
+    def tasks(self) -> list[TaskInfo]:
+        """Every task, in the plan's order."""
+
+    def submit(self, request: Request) -> None:
+        """Hand a request to the agents.
+
+        Raises:
+            LabError: Another run is under way in this environment.
+        """
+
+    def cancel(self, run_id: str, reason: str) -> None:
+        """Ask the agents to end a run."""
+
+    def runs(self) -> list[Request]:
+        """All requests on the volume, oldest first."""
+
+    def ship(
+        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+    ) -> Iterator[Chunk | None]:
+        """Bring a run home, from the given byte offsets on.
+
+        Args:
+            run_id: The run.
+            offsets: Path relative to the run's directory → bytes that are at home already.
+            follow: Go on until every task has ended, otherwise stop at what is there now.
+
+        Yields:
+            Pieces as they appear; None at least once a second, so that a view can be refreshed.
+
+        Raises:
+            LabError: The environment has gone.
+        """
+
+    def logs(self, tasks: Sequence[str], *, follow: bool, tail: int | None) -> Iterator[str]:
+        """Lines that the agents copied to their standard output, `worker-0  | …`."""
+
+    def shell(self, task: str) -> list[str]:
+        """The command line that opens a shell in the task's place."""
+
+    def provenance(self) -> dict[str, str]:
+        """What really ran: image digest or interpreter, versions of engine or kernel."""
+
+    def description(self) -> tuple[str, str]:
+        """File name and text of what really ran: the compose file, or the processes as JSON."""
+
+    def down(self, say: Say) -> None:
+        """Remove everything that carries this environment's labels; nothing else."""
+
+
+class Backend(Protocol):
+    """Boots and finds environments."""
+
+    name: str
+
+    def unavailable(self) -> str | None:
+        """Why this backend cannot be used here, with the mend; None when it can."""
+
+    def up(self, plan: Plan, *, root: Path, say: Say) -> Environment:
+        """Boot an environment and wait until every agent is there.
+
+        If it fails half-way, what it started is taken down before the error is raised.
+
+        Args:
+            plan: What to boot.
+            root: The project's directory, with `scripts/`, `data/` and `Dockerfile.gpu`.
+            say: Receives progress.
+
+        Raises:
+            LabError: It did not come up; nothing is left behind.
+        """
+
+    def find(self, project: str) -> Environment | None:
+        """The environment of this name that is up, whatever directory one stands in."""
+
+    def all(self) -> list[Environment]:
+        """Every environment of this backend that is up."""

@@ -1,0 +1,48 @@
+"""The one family of errors that the commands show to a user.
+
+An error says what is wrong and how to mend it, in one line, and carries the exit code of the
+command that it ends. Everything else that escapes is a defect and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+
+class LabError(Exception):
+    """Something failed for a reason that the user can act upon.
+
+    Attributes:
+        what: What is wrong, and where; without a final full stop.
+        mend: How to mend it, as an imperative phrase; may be empty.
+        exit_code: The exit code of the command: 1, it failed.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, mend: str = "") -> None:
+        super().__init__(f"{what}; {mend}" if mend else what)
+        self.what = what
+        self.mend = mend
+
+
+class InputError(LabError):
+    """Wrong usage or input: exit code 2."""
+
+    exit_code = 2
+
+
+class DescriptionError(InputError):
+    """A cluster description has faults; all of them are reported at once.
+
+    Attributes:
+        problems: One line each, `cluster.yaml:12:5: nodes.tf2.gpus: …`.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class InterruptError(LabError):
+    """The user interrupted: exit code 130."""
+
+    exit_code = 130

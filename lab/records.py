@@ -1,0 +1,138 @@
+"""The record grammar: one logfmt line that people and programs read.
+
+A record is one line of at most 4,096 bytes, so that one `write` puts it into a pipe whole
+(POSIX: writes up to PIPE_BUF bytes are atomic)::
+
+    lab kind=step run=20261121-0810-async-7f3a job_name=worker task_index=0 seq=17 epoch=9 …
+
+Only the fields of `FIELDS` exist, each with one type. A value with a blank, a quotation mark, an
+equals sign or a control character is written as a JSON string.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+PREFIX: Final = "lab kind="
+MAX_BYTES: Final = 4096
+KINDS: Final = ("start", "step", "epoch", "eval", "final", "event")
+
+Value = str | int | float
+Record = dict[str, Value]
+"""Field to value, in the order of `FIELDS`; a field that does not apply is left out."""
+
+FIELDS: Final[Mapping[str, Callable[[str], Value]]] = {
+    "kind": str,
+    "run": str,
+    "attempt": int,
+    "job_name": str,
+    "task_index": int,
+    "seq": int,
+    "epoch": int,  # 0-based
+    "local_step": int,
+    "global_step": int,  # right after this step's own increment
+    "loss": float,
+    "accuracy": float,  # a share, 0 to 1
+    "staleness": int,  # updates by others between this step's read and its apply
+    "batch_size": int,
+    "examples": int,
+    "step_time_s": float,
+    "wait_time_s": float,
+    "time_unix": float,
+    "elapsed_s": float,
+    "status": str,
+    "message": str,
+}
+
+_PAIR = re.compile(r'([a-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?: |$)')
+_PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f]+")
+
+
+class RecordError(ValueError):
+    """A record breaks the grammar; the message names the field."""
+
+
+def format_record(fields: Mapping[str, Value]) -> str:
+    """Write a record as one line, without its line end.
+
+    Args:
+        fields: Field to value; `kind` is needed. A message that is too long is cut.
+
+    Raises:
+        RecordError: An unknown field or kind, a value of the wrong type, or a line that is too
+            long even without its message.
+    """
+    unknown = fields.keys() - FIELDS.keys()
+    if unknown:
+        raise RecordError(f"unknown field {min(unknown)!r}")
+    if fields.get("kind") not in KINDS:
+        raise RecordError(f"unknown kind {fields.get('kind')!r}")
+    pairs = [f"{name}={_text(name, fields[name])}" for name in FIELDS if name in fields]
+    line = "lab " + " ".join(pairs)
+    excess = len(line.encode()) - (MAX_BYTES - 1)
+    if excess <= 0:
+        return line
+    message = fields.get("message")
+    if not isinstance(message, str) or not message:
+        raise RecordError(f"longer than {MAX_BYTES} bytes")
+    # One character of a message takes at most six bytes (\\u001b); an ellipsis takes six too.
+    kept = message[: max(0, len(message) - excess - 6)]
+    return format_record({**fields, "message": kept + "…" if kept else ""})
+
+
+def parse_record(line: str) -> Record | None:
+    """Read a line; None when it is no record at all.
+
+    Raises:
+        RecordError: The line begins like a record and breaks the grammar.
+    """
+    if not line.startswith(PREFIX):
+        return None
+    record: Record = {}
+    position = len("lab ")
+    text = line.rstrip("\r\n")
+    while position < len(text):
+        pair = _PAIR.match(text, position)
+        if pair is None:
+            raise RecordError(f"not a field at column {position + 1}")
+        name, raw = pair.group(1), pair.group(2)
+        if name not in FIELDS:
+            raise RecordError(f"unknown field {name!r}")
+        if name in record:
+            raise RecordError(f"field {name!r} twice")
+        record[name] = _value(name, raw)
+        position = pair.end()
+    if record["kind"] not in KINDS:
+        raise RecordError(f"unknown kind {record['kind']!r}")
+    return record
+
+
+def _text(name: str, value: Value) -> str:
+    if FIELDS[name] is float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise RecordError(f"{name} is not a number: {value!r}")
+        return format(float(value), ".9g")
+    if FIELDS[name] is int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise RecordError(f"{name} is not a whole number: {value!r}")
+        return str(value)
+    if not isinstance(value, str):
+        raise RecordError(f"{name} is not a text: {value!r}")
+    return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=True)
+
+
+def _value(name: str, raw: str) -> Value:
+    try:
+        text = json.loads(raw) if raw.startswith('"') else raw
+        return FIELDS[name](text)
+    except ValueError as error:
+        raise RecordError(f"{name} has no readable value: {raw!r}") from error
+
+
+def is_finite(value: Value | None) -> bool:
+    """Whether a field holds a number that can be plotted: not missing, NaN or infinite."""
+    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,0 +1,198 @@
+"""What the helper, the task agents and the collector say to each other, all of it as files.
+
+The run volume is the only channel::
+
+    requests/<run_id>.json        a request: what every task agent is to start
+    agents/<task>.json            an agent's presence; its modification time is the heartbeat
+    <run_id>/tasks/<task>.jsonl   records, one JSON object a line      (appended by the agent)
+    <run_id>/logs/<task>.log      every other line, verbatim            (appended by the agent)
+    <run_id>/status/<task>.json   the task's state                      (replaced atomically)
+    <run_id>/cancel.json          asks every agent to end the run       (created once)
+    <run_id>/model/, checkpoints/, tb/<task>/, program/                 (the programs' own)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
+TASK = re.compile(r"[a-z]+-(0|[1-9][0-9]{0,4})")
+
+ClusterSpec = Mapping[str, list[str]]
+"""TensorFlow's cluster spec: job to list of `host:port`."""
+
+
+class State(StrEnum):
+    """The states of a task and of a run."""
+
+    PENDING = "pending"
+    STARTING = "starting"
+    READY = "ready"
+    TRAINING = "training"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing follows this state."""
+        return self in ENDED
+
+
+ENDED = frozenset({State.SUCCEEDED, State.FAILED, State.LOST, State.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One run, as the task agents are to execute it.
+
+    Attributes:
+        run_id: The run's name, also its directory's.
+        experiment: The experiment's name, or the program's stem.
+        program: The program's path, absolute or relative to the scripts directory.
+        args: Further arguments of the program, behind the standard flags.
+        cluster: TensorFlow's cluster spec of the environment.
+        services: Jobs that serve until every other job has ended (`ps`).
+        data_dir: Directory with a student's own data, or "" for the data that is shipped.
+        submitted_unix: When it was submitted, in seconds since the epoch.
+    """
+
+    run_id: str
+    experiment: str
+    program: str
+    args: tuple[str, ...]
+    cluster: dict[str, list[str]]
+    services: tuple[str, ...] = ("ps",)
+    data_dir: str = ""
+    submitted_unix: float = 0.0
+
+    def tasks(self) -> list[str]:
+        """Names of all tasks in the cluster's order, `worker-0` for `/job:worker/task:0`."""
+        return [f"{job}-{i}" for job, hosts in self.cluster.items() for i in range(len(hosts))]
+
+    def is_service(self, task: str) -> bool:
+        """Whether this task serves the others and ends when they have ended."""
+        return task.rpartition("-")[0] in self.services
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Request:
+        """Read it back.
+
+        Raises:
+            ValueError: The text is no request.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            request = cls(**{**raw, "args": tuple(raw["args"]), "services": tuple(raw["services"])})
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"not a request: {error}") from error
+        if not RUN_ID.fullmatch(request.run_id):
+            raise ValueError(f"not a run id: {request.run_id!r}")
+        return request
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """The state of one task of one run, as its agent last wrote it.
+
+    Attributes:
+        task: `worker-0`.
+        state: Where it stands.
+        attempt: 0 for the first start of the program, one more for each restart.
+        reason: Why it stands there, in words; may be empty.
+        exit_code: The program's exit code; None while it runs or when a signal ended it.
+        signal: The name of the signal that ended the program (`SIGKILL`), or None.
+        pid: The program's process id where it runs, or None.
+        started_unix: When the program was started, in seconds since the epoch, or None.
+        ended_unix: When it had ended, in seconds since the epoch, or None.
+    """
+
+    task: str
+    state: State
+    attempt: int = 0
+    reason: str = ""
+    exit_code: int | None = None
+    signal: str | None = None
+    pid: int | None = None
+    started_unix: float | None = None
+    ended_unix: float | None = None
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> TaskStatus:
+        """Read it back.
+
+        Raises:
+            ValueError: The text is no status.
+        """
+        try:
+            raw = json.loads(text)
+            return cls(**{**raw, "state": State(raw["state"])})
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not a task status: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """Where everything lies on the run volume."""
+
+    root: Path
+    requests: Path = field(init=False)
+    agents: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "requests", self.root / "requests")
+        object.__setattr__(self, "agents", self.root / "agents")
+
+    def request(self, run_id: str) -> Path:
+        """The file of one request."""
+        return self.requests / f"{run_id}.json"
+
+    def run(self, run_id: str) -> Path:
+        """The directory of one run."""
+        return self.root / run_id
+
+    def status(self, run_id: str, task: str) -> Path:
+        """The state of one task."""
+        return self.run(run_id) / "status" / f"{task}.json"
+
+    def records(self, run_id: str, task: str) -> Path:
+        """The records of one task."""
+        return self.run(run_id) / "tasks" / f"{task}.jsonl"
+
+    def log(self, run_id: str, task: str) -> Path:
+        """The other lines of one task."""
+        return self.run(run_id) / "logs" / f"{task}.log"
+
+    def cancel(self, run_id: str) -> Path:
+        """The file whose presence asks every agent to end the run."""
+        return self.run(run_id) / "cancel.json"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file so that a reader sees the old text or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
