@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lab.cluster import Cluster
+    from lab.gpus import Inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +87,20 @@ class Plan:
         for task in self.tasks:
             spec.setdefault(task.job, []).append(f"{task.node}:{task.port}")
         return spec
+
+
+def place(cluster: Cluster, inventory: Inventory) -> Plan:
+    """Place a description on a box. The same two always give the same plan.
+
+    Args:
+        cluster: The description.
+        inventory: The box, and how its GPUs are pinned.
+
+    Raises:
+        LabError: The box is too small, or has no such GPU.
+        InputError: Two names of one GPU are given to two nodes.
+    """
+    # The types above are needed everywhere, the arithmetic and its imports only here.
+    from lab import placement  # noqa: PLC0415
+
+    return placement.place(cluster, inventory)

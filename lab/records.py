@@ -38,6 +38,7 @@ FIELDS: Final[Mapping[str, Callable[[str], Value]]] = {
     "loss": float,
     "accuracy": float,  # a share, 0 to 1
     "staleness": int,  # updates by others between this step's read and its apply
+    "probe": int,  # what the probe variable counted: updates that reached the parameters
     "batch_size": int,
     "examples": int,
     "step_time_s": float,
@@ -115,7 +116,7 @@ def _text(name: str, value: Value) -> str:
     if FIELDS[name] is float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise RecordError(f"{name} is not a number: {value!r}")
-        return format(float(value), ".9g")
+        return repr(float(value))  # the shortest text that reads back as the same number
     if FIELDS[name] is int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise RecordError(f"{name} is not a whole number: {value!r}")

@@ -13,25 +13,12 @@ from pathlib import Path
 from typing import Protocol
 
 from lab.plan import Plan
-from lab.task.protocol import Request
+from lab.task.protocol import Chunk, Request
+
+__all__ = ["Backend", "Chunk", "Environment", "Say", "TaskInfo"]
 
 Say = Callable[[str], None]
 """Shows one line of progress to the user."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of a run that comes home.
-
-    Attributes:
-        path: Relative to the run's directory, `logs/worker-0.log`.
-        offset: Where `data` belongs in the file, in bytes; None: it replaces the whole file.
-        data: The bytes.
-    """
-
-    path: str
-    offset: int | None
-    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +104,9 @@ class Environment(Protocol):
 class Backend(Protocol):
     """Boots and finds environments."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """`local` or `compose`."""
 
     def unavailable(self) -> str | None:
         """Why this backend cannot be used here, with the mend; None when it can."""
@@ -139,5 +128,8 @@ class Backend(Protocol):
     def find(self, project: str) -> Environment | None:
         """The environment of this name that is up, whatever directory one stands in."""
 
-    def all(self) -> list[Environment]:
+    def find_volume(self, project: str) -> Environment | None:
+        """What is left of an environment: up, stopped, or only its run volume."""
+
+    def all(self) -> Sequence[Environment]:
         """Every environment of this backend that is up."""

@@ -6,9 +6,26 @@ environment is started with `LAB_EXPERIMENT` and no helper.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
+
+from lab.task.flags import boolean, one_of, positive, rate, share, whole
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFlag:
+    """One flag of a training program, so that it can be checked before anything starts.
+
+    Attributes:
+        help: What it does, in one line.
+        parse: Reads a value as the program will; raises ArgumentTypeError.
+        is_switch: Whether it may stand without a value.
+    """
+
+    help: str
+    parse: Callable[[str], object] = str
+    is_switch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +39,9 @@ class Experiment:
         jobs: Jobs that the cluster must have, each with at least one task.
         services: Jobs that serve until every other job has ended.
         args: Default arguments, before the user's own, which win.
+        flags: Flags of the program beside the standard ones, by name without dashes.
+        steps_add_up: Whether every local step is an update of its own, so that the workers' local
+            steps add up to the global step.
     """
 
     name: str
@@ -30,7 +50,28 @@ class Experiment:
     jobs: tuple[str, ...]
     services: tuple[str, ...] = ("ps",)
     args: tuple[str, ...] = ()
+    flags: Mapping[str, ProgramFlag] = field(default_factory=dict)
+    steps_add_up: bool = False
 
+
+_MNIST_FLAGS: Final[Mapping[str, ProgramFlag]] = {
+    "model": ProgramFlag("the model: softmax or mlp", one_of("softmax", "mlp")),
+    "epochs": ProgramFlag("passes over the training images", positive),
+    "batch_size": ProgramFlag("images in a batch", positive),
+    "learning_rate": ProgramFlag("step width of the gradient descent", rate),
+    "seed": ProgramFlag("seed of initial weights and batches (default: drawn)", whole),
+    "global_steps": ProgramFlag("stop at this global step, not by epochs", whole),
+    "ps_strategy": ProgramFlag(
+        "variables on several ps: round_robin or greedy", one_of("round_robin", "greedy")
+    ),
+    "gpu_memory_fraction": ProgramFlag("share of each GPU's memory that a task takes", share),
+    "record_every": ProgramFlag("local steps from one record to the next", positive),
+    "checkpoint_dir": ProgramFlag("where checkpoints are kept, as a task sees it"),
+    "log_device_placement": ProgramFlag("print where each operation runs", boolean, is_switch=True),
+}
+_SYNC_FLAGS: Final[Mapping[str, ProgramFlag]] = {
+    "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
+}
 
 EXPERIMENTS: Final[Mapping[str, Experiment]] = {
     experiment.name: experiment
@@ -40,12 +81,15 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             program="mnist_async.py",
             summary="every worker updates the shared parameters on its own, at once",
             jobs=("ps", "worker"),
+            flags=_MNIST_FLAGS,
+            steps_add_up=True,
         ),
         Experiment(
             name="sync",
             program="mnist_sync.py",
             summary="one update of the shared parameters per round of gradients",
             jobs=("ps", "worker"),
+            flags={**_MNIST_FLAGS, **_SYNC_FLAGS},
         ),
     )
 }

@@ -16,11 +16,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
 TASK = re.compile(r"[a-z]+-(0|[1-9][0-9]{0,4})")
@@ -46,6 +48,9 @@ class State(StrEnum):
         """Whether nothing follows this state."""
         return self in ENDED
 
+
+LOST_AFTER_S: Final = 15.0
+"""An agent whose heartbeat stands still for this long is lost, in seconds."""
 
 ENDED = frozenset({State.SUCCEEDED, State.FAILED, State.LOST, State.CANCELLED})
 
@@ -78,6 +83,10 @@ class Request:
         """Names of all tasks in the cluster's order, `worker-0` for `/job:worker/task:0`."""
         return [f"{job}-{i}" for job, hosts in self.cluster.items() for i in range(len(hosts))]
 
+    def others(self) -> list[str]:
+        """Names of the tasks whose end ends the run: all that are no service."""
+        return [task for task in self.tasks() if not self.is_service(task)]
+
     def is_service(self, task: str) -> bool:
         """Whether this task serves the others and ends when they have ended."""
         return task.rpartition("-")[0] in self.services
@@ -98,8 +107,11 @@ class Request:
             request = cls(**{**raw, "args": tuple(raw["args"]), "services": tuple(raw["services"])})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a request: {error}") from error
-        if not RUN_ID.fullmatch(request.run_id):
+        if not isinstance(request.run_id, str) or not RUN_ID.fullmatch(request.run_id):
             raise ValueError(f"not a run id: {request.run_id!r}")
+        for name in request.tasks():
+            if not TASK.fullmatch(name):
+                raise ValueError(f"not a task: {name!r}")
         return request
 
 
@@ -159,6 +171,10 @@ class Volume:
         object.__setattr__(self, "requests", self.root / "requests")
         object.__setattr__(self, "agents", self.root / "agents")
 
+    def agent(self, task: str) -> Path:
+        """The presence of one task's agent."""
+        return self.agents / f"{task}.json"
+
     def request(self, run_id: str) -> Path:
         """The file of one request."""
         return self.requests / f"{run_id}.json"
@@ -184,10 +200,37 @@ class Volume:
         return self.run(run_id) / "cancel.json"
 
 
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a run that comes home.
+
+    Attributes:
+        path: Relative to the run's directory, `logs/worker-0.log`.
+        offset: Where `data` belongs in the file, in bytes; None: it replaces the whole file.
+        data: The bytes.
+    """
+
+    path: str
+    offset: int | None
+    data: bytes
+
+
+def new_run_id(experiment: str) -> str:
+    """A name for a new run: `20261121-0810-async-7f3a`, where the time is UTC.
+
+    Args:
+        experiment: The experiment's name or the program's stem; what a run id may not hold is
+            replaced by a hyphen.
+    """
+    name = re.sub(r"[^a-z0-9]+", "-", experiment.lower()).strip("-")[:40].strip("-") or "run"
+    return f"{time.strftime('%Y%m%d-%H%M', time.gmtime())}-{name}-{secrets.token_hex(2)}"
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Replace a file so that a reader sees the old text or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # Random, because two containers with one volume may hold the same process id.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with temporary.open("w", encoding="utf-8") as file:
             file.write(text)

@@ -1,0 +1,46 @@
+# Every target sets up what it needs. `make help` lists them.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+LAB    := $(BIN)/python -m lab
+
+.PHONY: help run test check lint lock golden clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, for a few epochs
+	$(LAB) run async --epochs 3 --backend auto
+
+test: $(VENV)/.dev  ## unit, golden, property and real end-to-end tests
+	$(BIN)/python -m pytest
+
+check: lint test  ## everything that must hold before a change lands
+
+lint: $(VENV)/.dev  ## formatting, lint and strict types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+golden: $(VENV)/.dev  ## write the expected outputs in tests/golden anew; read the diff before you commit
+	$(BIN)/python -m pytest tests/unit/test_golden.py --update-golden
+
+lock: $(VENV)/.dev  ## resolve requirements/*.txt anew from pyproject.toml
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/python tools/lock.py
+
+# A set of requirements is a superset of the one before it: host, then TensorFlow, then the tools.
+# The requirement files carry hashes, so that what is installed is what was tested.
+
+$(BIN)/python:
+	$(PYTHON) tools/require.py
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.host $(VENV)/.tensorflow $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+clean:  ## remove what the targets above made; runs/ stays
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,0 +1,134 @@
+"""Boots, finds and lists environments of containers."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from lab.backends import Say
+from lab.backends.compose import names, state
+from lab.backends.compose.cli import Compose, compose_version, docker
+from lab.backends.compose.engine import Engine
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.compose.image import can_be_fetched, image_of, is_here
+from lab.backends.compose.readiness import READY_S, restart_stranded, wait_until_up
+from lab.backends.compose.removal import NOTHING, Holdings, holdings, remove
+from lab.errors import LabError
+from lab.plan import Plan
+from lab.render.compose import render
+from lab.task.text import visible
+
+
+class ComposeBackend:
+    """Containers of `docker compose`.
+
+    Attributes:
+        name: `compose`.
+    """
+
+    name: Final = "compose"
+
+    def __init__(self, *, ready_s: float = READY_S) -> None:
+        self._engine = Engine()
+        self._ready_s = ready_s
+
+    def unavailable(self) -> str | None:
+        """Why there is no engine with compose here, with the mend; None when there is."""
+        try:
+            docker()
+            self._engine.version()
+            compose_version()
+        except LabError as error:
+            return str(error)
+        return None
+
+    def unready(self, plan: Plan, *, root: Path) -> str | None:
+        """Why this plan's image is neither here nor can be built, with the mend; None when it can.
+
+        Raises:
+            LabError: The engine does not answer.
+        """
+        with TemporaryDirectory(prefix="lab-") as folder:
+            file = Path(folder) / "docker-compose.yml"
+            file.write_text(render(plan), encoding="utf-8")
+            image = image_of(Compose(plan.name, file, root.absolute()).config())
+        for name in (image.name, image.base):
+            if is_here(self._engine, name):
+                return None
+        if can_be_fetched(self._engine, image.base):
+            return None
+        return (
+            f"there is no image {image.name}, and its base {image.base} cannot be fetched; where"
+            " no registry can be reached, `tools/base-image.sh` makes one: then set"
+            " LAB_BASE_IMAGE=lab-base:bookworm"
+        )
+
+    def up(self, plan: Plan, *, root: Path, say: Say) -> ComposeEnvironment:
+        """Boot an environment and wait until every agent is there.
+
+        Nothing that was there before is touched when it fails; all that was added is removed.
+
+        Raises:
+            LabError: It did not come up; nothing is left behind.
+        """
+        docker()
+        compose_version()
+        root = root.absolute()
+        before = holdings(self._engine, plan.name)
+        self._refuse_another(plan, root)
+        with ExitStack() as undo:
+            file = state.keep(plan.name, render(plan))
+            undo.callback(self._undo, plan.name, before, say)
+            compose = Compose(plan.name, file, root)
+            image = image_of(compose.config())
+            if not is_here(self._engine, image.name):
+                say(announcement(image, has_base=is_here(self._engine, image.base)))
+                compose.build(image.service, say)
+            compose.up(say)
+            environment = ComposeEnvironment(self._engine, plan.name)
+            wait_until_up(self._engine, environment.seen, say, timeout_s=self._ready_s)
+            if restart_stranded(self._engine, environment.seen(), say):
+                wait_until_up(self._engine, environment.seen, say, timeout_s=self._ready_s)
+            undo.pop_all()
+        return environment
+
+    def find(self, project: str) -> ComposeEnvironment | None:
+        """The environment of this name that is up, whatever directory one stands in."""
+        environment = ComposeEnvironment(self._engine, project)
+        return environment if any(each.running for each in environment.seen()) else None
+
+    def find_volume(self, project: str) -> ComposeEnvironment | None:
+        """What is left of an environment: up, stopped, or only its volume."""
+        left = holdings(self._engine, project)
+        return ComposeEnvironment(self._engine, project) if left != NOTHING else None
+
+    def all(self) -> list[ComposeEnvironment]:
+        """Every environment that is up."""
+        found = self._engine.containers(names.PROJECT)
+        projects = {each.labels[names.PROJECT] for each in found if each.status == "running"}
+        return [ComposeEnvironment(self._engine, project) for project in sorted(projects)]
+
+    def _refuse_another(self, plan: Plan, root: Path) -> None:
+        """Refuse to boot over an environment of the same name that something else made."""
+        for each in ComposeEnvironment(self._engine, plan.name).seen():
+            if each.cluster_sha256 != plan.cluster_sha256:
+                whose = "another description"
+            elif each.folder and Path(each.folder) != root:
+                whose = f"another folder, {visible(each.folder)}"
+            else:
+                continue
+            raise LabError(
+                f"there is an environment {plan.name} already, from {whose}",
+                f"remove it with `lab down {plan.name}`, or give this one another `name:`",
+            )
+
+    def _undo(self, project: str, before: Holdings, say: Say) -> None:
+        """Remove what a failed boot has added; its own failure must not hide the boot's."""
+        try:
+            remove(self._engine, project, say, keep=before)
+        except LabError as error:
+            say(f"not all of {project} could be removed: {error}; try `lab down {project}`")
+        if before == NOTHING:
+            state.forget(project)

@@ -1,0 +1,138 @@
+"""Calls of `python -m lab.task.volume` beside the run volume.
+
+They go through an exec in a running task container. Where none runs any more (the environment was
+stopped, or a run without the helper has ended) a short-lived container of the same image does it,
+with the volume and nothing else: no network, no capabilities, a read-only root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from lab.backends.compose.engine import Engine, Gone, answering
+from lab.backends.compose.names import PROJECT, READER, RUNS_MOUNT
+from lab.errors import LabError
+from lab.task.text import short
+from lab.task.volume import EXIT_BUSY, EXIT_NO_SUCH_RUN
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+MODULE: Final = ("python", "-m", "lab.task.volume")
+KILLED: Final = 128
+"""An exit code above it tells of a signal: the container was stopped under the call."""
+
+Output = Iterator[tuple[bytes | None, bytes | None]]
+"""Pieces of standard output and standard error as docker-py demultiplexes them."""
+
+
+class Channel(Protocol):
+    """A way to the run volume."""
+
+    def call(self, *arguments: str) -> Generator[bytes, None, None]:
+        """Call the volume's module; its standard output, in pieces as they come.
+
+        Raises:
+            Gone: The container went away under the call.
+            LabError: The call failed; what it said on its standard error.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ExecChannel:
+    """Through a task container that runs.
+
+    The exec passes no `user`: it is PID 1's own then, which owns the volume.
+    """
+
+    engine: Engine
+    container_id: str
+
+    def call(self, *arguments: str) -> Generator[bytes, None, None]:
+        """As `Channel` says."""
+        doing = f"asking the run volume to {arguments[0]}"
+        with answering(doing):
+            api = self.engine.client().api
+            # The engine never ends an exec whose caller has gone. Nothing is ever written to this
+            # one's standard input: its end tells it.
+            leash = ["--leash"] if "--follow" in arguments else []
+            command = [*MODULE, *arguments, *leash]
+            exec_id = api.exec_create(self.container_id, command, stdin=True)["Id"]
+            output: Output = api.exec_start(exec_id, stream=True, demux=True)
+        said = yield from _stdout(output, doing)
+        with answering(doing):
+            code = self.engine.client().api.exec_inspect(exec_id)["ExitCode"]
+        _judge(doing, code, said)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderChannel:
+    """Through a short-lived container of its own."""
+
+    engine: Engine
+    project: str
+    volume: str
+    image: str
+
+    def call(self, *arguments: str) -> Generator[bytes, None, None]:
+        """As `Channel` says."""
+        doing = f"asking the run volume to {arguments[0]}"
+        with answering(doing):
+            container = self._create(arguments)
+        try:
+            with answering(doing):
+                output: Output = container.attach(stream=True, logs=True, demux=True)
+                container.start()
+            said = yield from _stdout(output, doing)
+            with answering(doing):
+                code = container.wait()["StatusCode"]
+            _judge(doing, code, said)
+        finally:
+            with answering(doing):
+                container.remove(force=True)
+
+    def _create(self, arguments: Sequence[str]) -> Container:
+        return self.engine.client().containers.create(
+            self.image,
+            [*MODULE, *arguments],
+            labels={READER: self.project, PROJECT: self.project},
+            environment={"LAB_RUNS": RUNS_MOUNT},
+            volumes={self.volume: {"bind": RUNS_MOUNT, "mode": "rw"}},
+            network_mode="none",
+            read_only=True,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            pids_limit=64,
+            init=True,
+        )
+
+
+def _stdout(output: Output, doing: str) -> Generator[bytes, None, bytes]:
+    """Hand on standard output; the end of standard error is returned."""
+    said = b""
+    while True:
+        with answering(doing):
+            piece = next(output, None)
+        if piece is None:
+            return said
+        stdout, stderr = piece
+        if stderr:
+            said = (said + stderr)[-4096:]
+        if stdout:
+            yield stdout
+
+
+def _judge(doing: str, code: int | None, said: bytes) -> None:
+    lines = said.decode("utf-8", errors="replace").strip().splitlines()
+    last = short(lines[-1]) if lines else "no word"
+    if code == 0:
+        return
+    if code is None or code > KILLED:
+        raise Gone(f"{doing}: its container was stopped", "see `lab ls`")
+    if code == EXIT_BUSY:
+        raise LabError(last, "wait for it, or end it with Ctrl-C where it was started")
+    if code == EXIT_NO_SUCH_RUN:
+        raise LabError(last, "see `lab runs`")
+    raise LabError(f"{doing}: {last}", "see `lab logs`")

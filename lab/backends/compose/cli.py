@@ -1,0 +1,199 @@
+"""The `docker compose` command, run as a child whose lines are shown while it works."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from lab.backends import Say
+from lab.backends.compose.mends import explain
+from lab.errors import LabError
+from lab.task.text import visible
+
+KEPT_LINES: Final = 200
+"""Lines of a child that are remembered, to explain its failure."""
+
+STOP_S: Final = 10.0
+"""Seconds that a child gets to end after it was asked to."""
+
+_CHATTER: Final = re.compile(
+    r"#\d+ (?:CACHED|DONE|transferring|naming|writing|building with|\[\S+ internal\])"
+    r"|#\d+ extracting|-+$| (?:Container|Network|Volume) \S+ +[A-Z][a-z]+$"
+)
+"""Lines that tell a user nothing: compose's on each container, BuildKit's book-keeping."""
+
+OLDEST: Final = (2, 17)
+"""The first compose that knows `depends_on: {…: {restart: true}}`."""
+
+
+def docker() -> str:
+    """The path of the `docker` command.
+
+    Raises:
+        LabError: There is none.
+    """
+    path = shutil.which("docker")
+    if path is None:
+        raise LabError(
+            "there is no docker command",
+            "install Docker Engine with its compose plugin, or use `--backend local`",
+        )
+    return path
+
+
+def compose_version() -> str:
+    """The version of the compose plugin, `2.40.3`.
+
+    Raises:
+        LabError: There is no plugin, or one that is too old.
+    """
+    answer = subprocess.run(
+        [docker(), "compose", "version", "--short"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    version = answer.stdout.strip().removeprefix("v")
+    if answer.returncode != 0 or not version:
+        raise LabError(
+            "docker has no compose plugin",
+            "install it, `docker-compose-plugin` or `docker-compose-v2`, or use `--backend local`",
+        )
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers < OLDEST:
+        raise LabError(
+            f"docker compose {visible(version)} is too old",
+            "install 2.17 or later, or use `--backend local`",
+        )
+    return visible(version)
+
+
+class Compose:
+    """`docker compose` for one rendered file.
+
+    Attributes:
+        project: The project's name.
+        file: The rendered file.
+        root: The directory that paths in it start from.
+    """
+
+    def __init__(self, project: str, file: Path, root: Path) -> None:
+        self.project = project
+        self.file = file
+        self.root = root
+
+    def build(self, service: str, say: Say) -> None:
+        """Build the image of a service.
+
+        Raises:
+            LabError: It does not build; the mend is named.
+        """
+        self._run("building the image", ["build", service], say)
+
+    def up(self, say: Say) -> None:
+        """Create and start what is missing; returns when anchors are healthy.
+
+        Raises:
+            LabError: It did not come up; what was started is still there.
+        """
+        self._run("booting", ["up", "--detach", "--no-build", "--quiet-pull"], say)
+
+    def config(self) -> dict[str, Any]:
+        """The file as compose understands it, its variables filled in.
+
+        Raises:
+            LabError: compose does not understand the file or the variables.
+        """
+        answer = subprocess.run(
+            [*self._command(), "config", "--format", "json"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=compose_environment(),
+            check=False,
+        )
+        if answer.returncode != 0:
+            raise explain("reading the compose file", answer.stderr.splitlines())
+        config: dict[str, Any] = json.loads(answer.stdout)
+        return config
+
+    def _command(self) -> list[str]:
+        return [
+            *(docker(), "compose", "--ansi", "never", "--progress", "plain"),
+            *("--project-name", self.project),
+            *("--file", str(self.file)),
+            *("--project-directory", str(self.root)),
+        ]
+
+    def _run(self, doing: str, arguments: Sequence[str], say: Say) -> None:
+        command = [*self._command(), *arguments]
+        kept: deque[str] = deque(maxlen=KEPT_LINES)
+        with child(command, environment=compose_environment()) as process:
+            for line in lines_of(process):
+                kept.append(line)
+                if line.strip() and not _CHATTER.match(line):
+                    say(visible(line.strip()))
+            if process.wait() != 0:
+                raise explain(doing, kept)
+
+
+@contextmanager
+def child(
+    command: Sequence[str], *, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A child process with one pipe for all that it says; it never outlives the block.
+
+    It gets a session of its own, so that Ctrl-C reaches only us and we choose what ends when.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
+    """The child's lines as they come, without their ends."""
+    if process.stdout is None:
+        raise ValueError("the child has no pipe")
+    for line in process.stdout:
+        yield line.rstrip("\n")
+
+
+def compose_environment() -> dict[str, str]:
+    """This process's environment, as compose is to see it.
+
+    `COMPOSE_BAKE=false`: compose's own builder says the same on every machine, and does not
+    complain where buildx is missing. `COMPOSE_*` that name other files or projects are left out.
+    """
+    ours = {"COMPOSE_FILE", "COMPOSE_PROJECT_NAME", "COMPOSE_PROFILES", "COMPOSE_ENV_FILES"}
+    kept = {name: value for name, value in os.environ.items() if name not in ours}
+    return {"COMPOSE_BAKE": "false", **kept}

@@ -1,0 +1,119 @@
+"""What the engine's own description of a container says, read once into plain values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lab.backends.compose import names
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One container as the engine describes it.
+
+    Attributes:
+        id: The container's id.
+        name: Its name, `mnist-worker-0-1`.
+        service: Its compose service, `worker-0` or `tf2`.
+        task: The task that it is, or "" for an anchor.
+        node: The node that it belongs to.
+        state: The engine's word: `created`, `running`, `exited`.
+        health: `healthy`, `starting`, `unhealthy`, or "" where it has no health check.
+        exit_code: Its last exit code.
+        error: Why it did not start, in the engine's words, or "".
+        started: When it started, in UTC with all nine decimals, so that it sorts as text.
+        gpus: Device ids that it was given.
+        variables: Its environment.
+        cluster_sha256: Digest of the description that it came from.
+        image: The id of its image.
+        image_name: The image's name as the compose file gives it.
+        file: The compose file that it came from, as compose names it.
+        folder: The directory that paths in that file start from.
+        volume: The name of the volume at `/runs`, or "".
+    """
+
+    id: str
+    name: str
+    service: str
+    task: str
+    node: str
+    state: str
+    health: str
+    exit_code: int
+    error: str
+    started: str
+    gpus: tuple[str, ...]
+    variables: Mapping[str, str]
+    cluster_sha256: str
+    image: str
+    image_name: str
+    file: str
+    folder: str
+    volume: str
+
+    @property
+    def running(self) -> bool:
+        """Whether its processes run."""
+        return self.state == "running"
+
+    @property
+    def up(self) -> bool:
+        """Whether it runs and its health check, if it has one, holds."""
+        return self.running and self.health in {"", "healthy"}
+
+    @property
+    def detail(self) -> str:
+        """`running (healthy)`, `exited (1)`."""
+        if self.running:
+            return f"running ({self.health})" if self.health else "running"
+        return f"exited ({self.exit_code})" if self.state == "exited" else self.state
+
+    def cluster_spec(self) -> dict[str, list[str]]:
+        """TensorFlow's cluster spec as this task was told it; empty where it was told none."""
+        spec: dict[str, list[str]] = json.loads(self.variables.get(names.CLUSTER_VARIABLE) or "{}")
+        return spec
+
+
+def read(attributes: Mapping[str, Any]) -> Seen:
+    """Read the engine's inspection of a container."""
+    config, state, host = attributes["Config"], attributes["State"], attributes["HostConfig"]
+    labels: Mapping[str, str] = config.get("Labels") or {}
+    pairs = (entry.partition("=") for entry in config.get("Env") or [])
+    requests = host.get("DeviceRequests") or []
+    mounts = attributes.get("Mounts") or []
+    return Seen(
+        id=attributes["Id"],
+        name=attributes["Name"].lstrip("/"),
+        service=labels.get(names.COMPOSE_SERVICE, ""),
+        task=labels.get(names.TASK, ""),
+        node=labels.get(names.NODE, ""),
+        state=state["Status"],
+        health=(state.get("Health") or {}).get("Status", ""),
+        exit_code=state["ExitCode"],
+        error=state.get("Error", ""),
+        started=_sortable(state["StartedAt"]),
+        gpus=tuple(card for request in requests for card in request.get("DeviceIDs") or ()),
+        variables={name: value for name, _, value in pairs},
+        cluster_sha256=labels.get(names.CLUSTER_SHA256, ""),
+        image=attributes["Image"],
+        image_name=config["Image"],
+        file=labels.get(names.COMPOSE_FILE, ""),
+        folder=labels.get(names.COMPOSE_FOLDER, ""),
+        volume=next(
+            (
+                mount["Name"]
+                for mount in mounts
+                if mount["Type"] == "volume" and mount["Destination"] == names.RUNS_MOUNT
+            ),
+            "",
+        ),
+    )
+
+
+def _sortable(time: str) -> str:
+    """The engine leaves out trailing zeros of the fraction, which would break the order."""
+    seconds, _, fraction = time.removesuffix("Z").partition(".")
+    return f"{seconds}.{fraction:0<9}"

@@ -1,0 +1,234 @@
+"""An environment of containers: what `lab ps`, `run`, `collect`, `logs` and `down` talk to."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+from lab.backends import Chunk, Say, TaskInfo
+from lab.backends.compose import names, state
+from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel
+from lab.backends.compose.cli import child, compose_version, docker, lines_of
+from lab.backends.compose.containers import Seen, read
+from lab.backends.compose.engine import Engine, Gone, answering
+from lab.backends.compose.origin import compose_file
+from lab.backends.compose.removal import remove
+from lab.errors import InputError, LabError
+from lab.task.frames import FrameError, read_frames
+from lab.task.protocol import Request
+from lab.task.text import visible
+
+_LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
+"""compose writes the container's number behind the task: `worker-0-1  | …`."""
+
+_OCI_TITLE: Final = "org.opencontainers.image.title=lab"
+
+
+class ComposeEnvironment:
+    """All that carries the label of one project.
+
+    Attributes:
+        backend: `compose`.
+        project: The project's name.
+        cluster_sha256: Digest of the description that it came from, or "" where only a volume is
+            left.
+    """
+
+    backend = "compose"
+
+    def __init__(self, engine: Engine, project: str) -> None:
+        self._engine = engine
+        self.project = project
+        seen = self.seen()
+        self.cluster_sha256 = next((each.cluster_sha256 for each in seen if each.task), "")
+
+    def seen(self) -> list[Seen]:
+        """Every container of it, tasks in the plan's order behind the anchors."""
+        label = f"{names.PROJECT}={self.project}"
+        found = [read(each.attrs) for each in self._engine.containers(label)]
+        spec = next((each.cluster_spec() for each in found if each.task), {})
+        order = [f"{job}-{i}" for job, hosts in spec.items() for i in range(len(hosts))]
+        places = {task: place for place, task in enumerate(order, start=1)}
+        return sorted(found, key=lambda each: (places.get(each.task, 0), each.service))
+
+    def cluster_spec(self) -> dict[str, list[str]]:
+        """TensorFlow's cluster spec; empty where only a volume is left."""
+        return next((each.cluster_spec() for each in self.seen() if each.task), {})
+
+    def tasks(self) -> list[TaskInfo]:
+        """Every task, in the plan's order."""
+        found = []
+        for each in self.seen():
+            if not each.task:
+                continue
+            job, _, index = each.task.rpartition("-")
+            found.append(
+                TaskInfo(
+                    task=each.task,
+                    node=each.node,
+                    address=each.cluster_spec()[job][int(index)],
+                    gpus=each.gpus,
+                    alive=each.up,
+                    detail=each.detail,
+                )
+            )
+        return found
+
+    def submit(self, request: Request) -> None:
+        """Hand a request to the agents.
+
+        Raises:
+            LabError: Another run is under way, or no agent is there to hear of it.
+        """
+        down = [task.task for task in self.tasks() if not task.alive]
+        if down:
+            raise LabError(
+                f"{down[0]} of environment {self.project} is not up",
+                f"see `lab ps`, then `lab down` and `lab up` ({len(down)} tasks are down)"
+                if len(down) > 1
+                else "see `lab ps` and `lab logs`, then `lab down` and `lab up`",
+            )
+        _drain(self._channel().call("submit", request.to_json()))
+
+    def cancel(self, run_id: str, reason: str) -> None:
+        """Ask the agents to end a run."""
+        _drain(self._channel().call("cancel", run_id, reason))
+
+    def runs(self) -> list[Request]:
+        """All requests on the volume, oldest first."""
+        text = b"".join(self._channel().call("requests")).decode("utf-8", errors="replace")
+        try:
+            return [Request.from_json(line) for line in text.splitlines()]
+        except ValueError as error:
+            raise LabError(
+                f"the run volume of {self.project} holds {error}", "see `lab shell`"
+            ) from error
+
+    def ship(
+        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+    ) -> Iterator[Chunk | None]:
+        """Bring a run home, from the given byte offsets on; see `Environment`."""
+        arguments = ["ship", run_id, json.dumps(dict(offsets)), *(["--follow"] if follow else [])]
+        with closing(self._channel().call(*arguments)) as stream:
+            try:
+                yield from read_frames(stream)
+            except FrameError as error:
+                raise Gone(
+                    f"run {run_id} broke off: {error}", f"go on with `lab collect {run_id}`"
+                ) from error
+
+    def logs(self, tasks: Sequence[str], *, follow: bool, tail: int | None) -> Iterator[str]:
+        """Lines of the tasks' standard output, `worker-0  | …`; all tasks where none is named.
+
+        Raises:
+            InputError: There is no such task.
+        """
+        services = {each.task: each.service for each in self.seen() if each.task}
+        wanted = [services[self._known(task, services)] for task in tasks] or [*services.values()]
+        if not wanted:
+            raise LabError(f"environment {self.project} has no containers", "bring it up: `lab up`")
+        command = [
+            docker(),
+            "compose",
+            *("--project-name", self.project),
+            *("--ansi", "never"),
+            "logs",
+            "--no-color",
+            *(["--follow"] if follow else []),
+            *(["--tail", str(tail)] if tail is not None else []),
+            *wanted,
+        ]
+        with child(command) as process:
+            for line in lines_of(process):
+                yield _LOG_PREFIX.sub(r"\1\2", visible(line))
+
+    def shell(self, task: str) -> list[str]:
+        """The command line that opens a shell in the task's container.
+
+        Raises:
+            InputError: There is no such task.
+            LabError: It does not run.
+        """
+        found = {each.task: each for each in self.seen() if each.task}
+        seen = found[self._known(task, found)]
+        if not seen.running:
+            raise LabError(f"{task} does not run: {seen.detail}", "bring it up with `lab up`")
+        return [docker(), "exec", "--interactive", "--tty", seen.name, "bash"]
+
+    def provenance(self) -> dict[str, str]:
+        """Digest of the image that really runs, and versions of engine, kernel and compose."""
+        image = next((each.image for each in self.seen()), "")
+        with answering("asking the engine for its version"):
+            told: dict[str, Any] = self._engine.client().version()
+        return {
+            "image": image,
+            "engine": str(told["Version"]),
+            "kernel": str(told.get("KernelVersion", "")),
+            "compose": compose_version(),
+        }
+
+    def description(self) -> tuple[str, str]:
+        """The compose file that it was made from, or the containers as JSON where it is gone.
+
+        The file is taken only where compose itself finds that the containers were made from it.
+        """
+        text = compose_file(self.project, self.seen())
+        if text is not None:
+            return "docker-compose.yml", text
+        return "containers.json", json.dumps(self._containers(), indent=2, sort_keys=True) + "\n"
+
+    def down(self, say: Say) -> None:
+        """Remove every container, network and volume with the project's label."""
+        remove(self._engine, self.project, say)
+        state.forget(self.project)
+
+    def _channel(self) -> Channel:
+        """A way to the volume: a task that runs, else a container made for the purpose."""
+        seen = self.seen()
+        running = [each for each in seen if each.task and each.running]
+        if running:
+            best = min(running, key=lambda each: not each.up)
+            return ExecChannel(self._engine, best.id)
+        with answering("looking for the run volume"):
+            client = self._engine.client()
+            volumes = client.volumes.list(filters={"label": f"{names.PROJECT}={self.project}"})
+            images = client.images.list(filters={"label": _OCI_TITLE})
+        volume = next((each.volume for each in seen if each.volume), None)
+        if volume is None and volumes:
+            volume = str(volumes[0].name)
+        if volume is None:
+            raise Gone(f"environment {self.project} has gone", "bring it up with `lab up`")
+        image = next((each.image for each in seen if each.task), None)
+        if image is None and images:
+            image = str(images[0].id)
+        if image is None:
+            raise LabError(
+                f"there is no image left to read the volume {volume} with",
+                "build it with `lab build`",
+            )
+        return ReaderChannel(self._engine, self.project, volume, image)
+
+    def _known(self, task: str, found: Mapping[str, object]) -> str:
+        if task not in found:
+            raise InputError(
+                f"environment {self.project} has no task {visible(task)!r}",
+                f"it has {', '.join(found) or 'none'}",
+            )
+        return task
+
+    def _containers(self) -> list[dict[str, Any]]:
+        """What the engine says of each container, without what changes from second to second."""
+        label = f"{names.PROJECT}={self.project}"
+        kept = ("Name", "Image", "Path", "Args", "Config", "HostConfig", "Mounts")
+        found = [each.attrs for each in self._engine.containers(label)]
+        return sorted(
+            ({key: each[key] for key in kept} for each in found), key=lambda each: str(each["Name"])
+        )
+
+
+def _drain(pieces: Iterator[bytes]) -> None:
+    for _ in pieces:
+        pass

@@ -1,0 +1,20 @@
+"""Labels and variables by which this backend knows its own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROJECT: Final = "lab.project"
+NODE: Final = "lab.node"
+TASK: Final = "lab.task"
+CLUSTER_SHA256: Final = "lab.cluster-sha256"
+
+COMPOSE_SERVICE: Final = "com.docker.compose.service"
+COMPOSE_FOLDER: Final = "com.docker.compose.project.working_dir"
+COMPOSE_FILE: Final = "com.docker.compose.project.config_files"
+
+READER: Final = "lab.reader"
+"""Marks the short-lived container that reads the volume of an environment that has stopped."""
+
+CLUSTER_VARIABLE: Final = "LAB_CLUSTER"
+RUNS_MOUNT: Final = "/runs"

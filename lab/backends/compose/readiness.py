@@ -1,0 +1,105 @@
+"""Waiting until every container is up, and saying truthfully which one is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from lab.backends import Say
+from lab.backends.compose.containers import Seen
+from lab.backends.compose.engine import Engine, answering
+from lab.backends.compose.mends import explain
+from lab.errors import LabError
+from lab.task.text import visible
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+READY_S: Final = 60.0
+"""Seconds that the containers get to become healthy."""
+
+POLL_S: Final = 0.1
+"""The engine is asked this often; it probes itself once a second."""
+
+LAST_LINES: Final = 5
+"""Lines of a container that is not up, for its error."""
+
+
+def wait_until_up(
+    engine: Engine, look: Callable[[], Sequence[Seen]], say: Say, *, timeout_s: float = READY_S
+) -> None:
+    """Wait until every container runs and is healthy.
+
+    Raises:
+        LabError: One ended, turned unhealthy, or is not up in time; it is named, with its state
+            and its last lines.
+    """
+    until = time.monotonic() + timeout_s
+    shown: set[str] = set()
+    while True:
+        seen = look()
+        waiting = [each for each in seen if not each.up]
+        for each in seen:
+            if each.up and each.service not in shown:
+                shown.add(each.service)
+                say(f"{each.service} is up ({len(shown)} of {len(seen)})")
+        if not waiting:
+            return
+        for each in waiting:
+            if each.error:
+                raise explain(f"starting {each.service}", [each.error])
+            if not each.running and each.state != "created":
+                raise _not_up(engine, each, f"{each.service} ended at once, {each.detail}")
+            if each.health == "unhealthy":
+                raise _not_up(engine, each, f"{each.service} is unhealthy")
+        if time.monotonic() > until:
+            first = waiting[0]
+            raise _not_up(
+                engine, first, f"{first.service} is not up after {timeout_s:g} s: {first.detail}"
+            )
+        time.sleep(POLL_S)
+
+
+def restart_stranded(engine: Engine, seen: Sequence[Seen], say: Say) -> bool:
+    """Restart every task whose anchor started after it.
+
+    Such a task holds the network namespace of an anchor that is no more: it has `lo` only.
+
+    Returns:
+        Whether there was one.
+    """
+    anchors = {each.node: each for each in seen if not each.task}
+    stranded = {
+        each.id: each.service
+        for each in seen
+        if each.task and each.node in anchors and anchors[each.node].started > each.started
+    }
+    if not stranded:
+        return False
+    say(f"restarting {', '.join(sorted(stranded.values()))}: the node was started anew")
+    doomed = [each for each in engine.containers() if each.id in stranded]
+    engine.for_each("restarting a task", doomed, _restart)
+    return True
+
+
+def _restart(container: Container) -> None:
+    container.restart(timeout=10)
+
+
+def _not_up(engine: Engine, seen: Seen, what: str) -> LabError:
+    lines = last_lines(engine, seen)
+    words = f"; its last words: {' / '.join(lines)}" if lines else ""
+    return LabError(what + words, f"see what it runs: `docker inspect {seen.name}`")
+
+
+def last_lines(engine: Engine, seen: Seen) -> list[str]:
+    """The last lines of a container's output, else of its health check, safe to show."""
+    with answering(f"reading the output of {seen.service}"):
+        container = engine.client().containers.get(seen.id)
+        raw: bytes = container.logs(tail=LAST_LINES)
+        probes = (container.attrs["State"].get("Health") or {}).get("Log") or []
+    lines = raw.decode("utf-8", errors="replace").splitlines()
+    if not lines and probes:
+        lines = str(probes[-1].get("Output", "")).splitlines()[-LAST_LINES:]
+    return [visible(line.strip()) for line in lines if line.strip()]

@@ -1,0 +1,89 @@
+"""Removing what carries a project's label: all of it, or what was added since a snapshot."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lab.backends import Say
+from lab.backends.compose import names
+from lab.backends.compose.engine import Engine, Gone, answering
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+STOP_S: Final = 10
+"""Seconds that a container gets to end before it is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Names of everything that carries a project's label.
+
+    Attributes:
+        containers: Ids of its containers.
+        networks: Ids of its networks.
+        volumes: Names of its volumes.
+    """
+
+    containers: frozenset[str]
+    networks: frozenset[str]
+    volumes: frozenset[str]
+
+
+NOTHING: Final = Holdings(frozenset(), frozenset(), frozenset())
+
+
+def holdings(engine: Engine, project: str) -> Holdings:
+    """What carries the project's label now.
+
+    Raises:
+        LabError: The engine does not answer.
+    """
+    wanted = {"label": f"{names.PROJECT}={project}"}
+    containers = engine.containers(wanted["label"])
+    with answering("listing networks and volumes"):
+        client = engine.client()
+        return Holdings(
+            frozenset(str(each.id) for each in containers),
+            frozenset(str(each.id) for each in client.networks.list(filters=wanted)),
+            frozenset(str(each.name) for each in client.volumes.list(filters=wanted)),
+        )
+
+
+def remove(engine: Engine, project: str, say: Say, *, keep: Holdings = NOTHING) -> None:
+    """Stop and remove what carries the project's label, except what is to be kept.
+
+    Twice is as good as once: what has gone already is passed over.
+
+    Raises:
+        LabError: The engine refused, or does not answer; the next call goes on.
+    """
+    now = holdings(engine, project)
+    doomed = [
+        each
+        for each in engine.containers(f"{names.PROJECT}={project}")
+        if each.id not in keep.containers
+    ]
+    if doomed:
+        say(f"removing {len(doomed)} containers of {project}")
+    # All are asked to stop before the first is removed: a task without its anchor has no network.
+    engine.for_each("stopping a container", doomed, _stop)
+    engine.for_each("removing a container", doomed, _remove)
+    client = engine.client()
+    for network in sorted(now.networks - keep.networks):
+        with suppress(Gone), answering(f"removing the network of {project}"):
+            client.networks.get(network).remove()
+    for volume in sorted(now.volumes - keep.volumes):
+        with suppress(Gone), answering(f"removing the volume {volume}"):
+            client.volumes.get(volume).remove()
+
+
+def _stop(container: Container) -> None:
+    if container.status != "created":
+        container.stop(timeout=STOP_S)
+
+
+def _remove(container: Container) -> None:
+    container.remove(force=True, v=True)

@@ -1,0 +1,179 @@
+"""Boots and finds local environments."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab.backends import Environment, Say
+from lab.backends.local import isolation, layout, state
+from lab.backends.local.environment import LocalEnvironment
+from lab.backends.local.interpreter import command, environ
+from lab.backends.local.ports import check_free
+from lab.backends.local.process import Identity
+from lab.backends.local.state import EnvironmentRecord, Isolation, Place
+from lab.backends.local.supervisor import GO
+from lab.backends.local.tails import last_lines
+from lab.errors import LabError
+from lab.plan import Plan
+from lab.task.protocol import Volume
+
+_BOOT_WITHIN_S = 60.0
+_POLL_S = 0.05
+
+
+class LocalBackend:
+    """Pseudo-nodes as processes of this machine."""
+
+    name = "local"
+
+    def unavailable(self) -> str | None:
+        """Why this backend cannot be used here, with the mend; None when it can."""
+        if importlib.util.find_spec("tensorflow") is None:
+            return (
+                f"TensorFlow is not installed for {sys.executable}; "
+                "`pip install 'lab[tensorflow]'` installs it"
+            )
+        return None
+
+    def up(self, plan: Plan, *, root: Path, say: Say) -> LocalEnvironment:
+        """Boot an environment and wait until every agent is there.
+
+        Args:
+            plan: What to boot.
+            root: The project's directory, with `scripts/` and `data/`.
+            say: Receives progress.
+
+        Raises:
+            LabError: It did not come up; nothing is left behind.
+        """
+        with state.locked(plan.name):
+            there = self.find(plan.name)
+            if there is not None:
+                raise LabError(
+                    f"the local environment {plan.name!r} is up already, for {there.root}",
+                    f"use it, or take it down with `lab down {plan.name}`",
+                )
+            why_not = isolation.why_not()
+            kind = Isolation.NAMESPACES if why_not is None else Isolation.PROCESSES
+            if kind is Isolation.PROCESSES:
+                self._check_ports(layout.ports_of(layout.addresses_of(plan, kind)))
+            for notice in layout.notices_of(plan, why_not):
+                say(notice)
+            return _boot(plan, kind, state.place(plan.name), root=root.resolve(), say=say)
+
+    def find(self, project: str) -> LocalEnvironment | None:
+        """The environment of this name that is up, whatever directory one stands in."""
+        return next((each for each in _found() if each.project == project), None)
+
+    def find_volume(self, project: str) -> LocalEnvironment | None:
+        """What is left of an environment: up, or dead with its run volume."""
+        place = state.place(project)
+        record = place.read()
+        return None if record is None else LocalEnvironment(place, record)
+
+    def all(self) -> list[Environment]:
+        """Every environment of this backend that is up."""
+        return list(_found())
+
+    def _check_ports(self, ports: list[int]) -> None:
+        """Its servers listen only while a run lasts, so that a look at the ports is not enough."""
+        for other in _found():
+            taken = layout.ports_of([task.address for task in other.tasks()])
+            both = sorted(set(ports) & set(taken))
+            if both and other.isolation is Isolation.PROCESSES:
+                raise LabError(
+                    f"port {both[0]} belongs to the local environment {other.project!r}",
+                    f"take that down with `lab down {other.project}`, "
+                    "or choose another `port:` in the description",
+                )
+        check_free(ports)
+
+
+def _found() -> Iterator[LocalEnvironment]:
+    for place in state.places():
+        record = place.read()
+        if record is not None and record.process.alive():
+            yield LocalEnvironment(place, record)
+
+
+def _boot(plan: Plan, kind: Isolation, place: Place, *, root: Path, say: Say) -> LocalEnvironment:
+    if place.directory.exists():
+        # What a dead environment has left; its runs were kept until now.
+        shutil.rmtree(place.directory)
+    place.runs.mkdir(parents=True, mode=0o700)
+    prefix = isolation.UNSHARE if kind is Isolation.NAMESPACES else ()
+    with place.log.open("ab") as log:
+        supervisor = subprocess.Popen(
+            [*prefix, *command("lab.backends.local.supervisor"), str(place.directory)],
+            env=environ(),
+            cwd="/",
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        record = EnvironmentRecord(
+            project=plan.name,
+            cluster_sha256=plan.cluster_sha256,
+            root=str(root),
+            isolation=kind,
+            process=Identity.of(supervisor.pid),
+            interpreter=sys.executable,
+            nodes=layout.nodes_of(plan, kind),
+            tasks=layout.tasks_of(plan, kind, root=root, runs=place.runs),
+        )
+        place.write(record)
+        assert supervisor.stdin is not None  # noqa: S101 (a pipe was asked for)
+        with supervisor.stdin as stdin:
+            stdin.write(GO)
+        environment = LocalEnvironment(place, record)
+        _wait_for_agents(environment, supervisor, place)
+    except BaseException:
+        _undo(place, supervisor)
+        raise
+    say(f"local: {len(record.tasks)} tasks on {len(record.nodes)} pseudo-nodes are up ({kind})")
+    return environment
+
+
+def _wait_for_agents(
+    environment: LocalEnvironment, supervisor: subprocess.Popen[bytes], place: Place
+) -> None:
+    volume = Volume(place.runs)
+    missing = [task.task for task in environment.tasks()]
+    deadline = time.monotonic() + _BOOT_WITHIN_S
+    while missing:
+        code = supervisor.poll()
+        if code is not None:
+            said = last_lines(place.log, 3) or f"exit code {code}"
+            raise LabError(f"the local environment {environment.project!r} did not come up: {said}")
+        for task in missing:
+            if place.ended(task).exists():
+                said = last_lines(place.output(task), 3) or "it said nothing"
+                raise LabError(f"the agent of {task} ended at once: {said}")
+        if time.monotonic() > deadline:
+            said = last_lines(place.output(missing[0]), 3) or "it said nothing"
+            raise LabError(
+                f"the agent of {missing[0]} did not come within {_BOOT_WITHIN_S:.0f} s: {said}"
+            )
+        missing = [task for task in missing if not volume.agent(task).exists()]
+        if missing:
+            time.sleep(_POLL_S)
+
+
+def _undo(place: Place, supervisor: subprocess.Popen[bytes]) -> None:
+    """Take down what this call started."""
+    record = place.read()
+    if record is not None:
+        LocalEnvironment(place, record).end(gently=False)
+    else:
+        # It waits for its first word, and has started nothing.
+        supervisor.kill()
+        supervisor.wait()
+        shutil.rmtree(place.directory)

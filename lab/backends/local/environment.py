@@ -1,0 +1,304 @@
+"""A local environment that was booted."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from lab.backends import Chunk, Say, TaskInfo
+from lab.backends.local import state
+from lab.backends.local.interpreter import environ
+from lab.backends.local.process import Identity, descendants, inner_pid
+from lab.backends.local.state import EnvironmentRecord, Isolation, Place
+from lab.backends.local.tails import follow as follow_lines
+from lab.errors import InputError, LabError
+from lab.task import volume as run_volume
+from lab.task.protocol import Request, Volume
+
+# The supervisor gives its agents 10 s.
+_TERM_WITHIN_S = 15.0
+_KILL_WITHIN_S = 10.0
+_POLL_S = 0.05
+
+
+class LocalEnvironment:
+    """Agents under one supervisor, and their run volume."""
+
+    backend = "local"
+
+    def __init__(self, place: Place, record: EnvironmentRecord) -> None:
+        self._place = place
+        self._record = record
+        self._volume = Volume(place.runs)
+        self.project = record.project
+        self.cluster_sha256 = record.cluster_sha256
+
+    @property
+    def root(self) -> Path:
+        """The project's directory."""
+        return Path(self._record.root)
+
+    @property
+    def isolation(self) -> Isolation:
+        """How its nodes are kept apart."""
+        return self._record.isolation
+
+    def alive(self) -> bool:
+        """Whether its supervisor is there."""
+        return self._record.process.alive()
+
+    def cluster_spec(self) -> dict[str, list[str]]:
+        """TensorFlow's cluster spec, with addresses that are valid in this environment."""
+        return self._record.cluster_spec()
+
+    def tasks(self) -> list[TaskInfo]:
+        """Every task, in the plan's order."""
+        pids = self._agent_pids()
+        return [
+            TaskInfo(
+                task=task.task,
+                node=task.node,
+                address=task.address,
+                gpus=task.gpus,
+                alive=task.task in pids,
+                detail=f"pid {pids[task.task]}"
+                if task.task in pids
+                else self._how_ended(task.task),
+            )
+            for task in self._record.tasks
+        ]
+
+    def submit(self, request: Request) -> None:
+        """Hand a request to the agents.
+
+        Raises:
+            LabError: Another run is under way in this environment, it has gone, or its volume
+                cannot be written.
+        """
+        if not self.alive():
+            raise self._gone()
+        try:
+            run_volume.submit(self._volume, request)
+        except run_volume.VolumeBusy as busy:
+            raise LabError(
+                f"{busy} in the local environment {self.project!r}",
+                f"wait for it, or end it with `lab down {self.project}`",
+            ) from busy
+        except OSError as error:
+            raise self._volume_fault(error) from error
+
+    def cancel(self, run_id: str, reason: str) -> None:
+        """Ask the agents to end a run.
+
+        Raises:
+            LabError: There is no such run, or the volume cannot be written.
+        """
+        try:
+            run_volume.cancel(self._volume, run_id, reason)
+        except run_volume.NoSuchRun as error:
+            raise LabError(str(error)) from error
+        except OSError as error:
+            raise self._volume_fault(error) from error
+
+    def runs(self) -> list[Request]:
+        """All requests on the volume, oldest first."""
+        return run_volume.requests(self._volume)
+
+    def ship(
+        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+    ) -> Iterator[Chunk | None]:
+        """Bring a run home, from the given byte offsets on.
+
+        Raises:
+            LabError: There is no such run, or the environment has gone; what it has left on its
+                volume has been shipped by then.
+        """
+        at_home = dict(offsets)
+        try:
+            for chunk in run_volume.ship(self._volume, run_id, offsets, follow=follow):
+                if chunk is None and not self.alive():
+                    break
+                if chunk is not None:
+                    at_home[chunk.path] = (chunk.offset or 0) + len(chunk.data)
+                yield chunk
+            else:
+                return
+            yield from run_volume.ship(self._volume, run_id, at_home, follow=False)
+        except run_volume.NoSuchRun as error:
+            raise LabError(str(error)) from error
+        except OSError as error:
+            raise self._volume_fault(error) from error
+        if not run_volume.ended(self._volume, run_id):
+            raise self._gone()
+
+    def logs(self, tasks: Sequence[str], *, follow: bool, tail: int | None) -> Iterator[str]:
+        """Lines that the agents copied to their standard output, `worker-0  | …`.
+
+        Raises:
+            InputError: There is no such task.
+        """
+        names = [task.task for task in self._record.tasks]
+        unknown = [task for task in tasks if task not in names]
+        if unknown:
+            raise InputError(f"no task {unknown[0]!r}", f"there are {', '.join(names)}")
+        files = {task: self._place.output(task) for task in (tasks or names)}
+        return _logs(files, tail, self.alive if follow else None)
+
+    def shell(self, task: str) -> list[str]:
+        """The command line that opens a shell in the task's place.
+
+        Raises:
+            InputError: There is no such task.
+            LabError: Its agent is not there.
+        """
+        record = next((each for each in self._record.tasks if each.task == task), None)
+        if record is None:
+            names = ", ".join(each.task for each in self._record.tasks)
+            raise InputError(f"no task {task!r}", f"there are {names}")
+        pid = self._agent_pids().get(task)
+        if pid is None:
+            raise LabError(
+                f"{task} has no agent any more", f"`lab down {self.project}` and boot anew"
+            )
+        scripts = record.environ["LAB_SCRIPTS"]
+        own = {**record.environ, "PYTHONPATH": environ()["PYTHONPATH"]}
+        variables = [f"{name}={value}" for name, value in own.items()]
+        inside = ["env", "-C", scripts, *variables, os.environ.get("SHELL", "/bin/sh")]
+        if self._record.isolation is Isolation.PROCESSES:
+            return inside
+        enter = ["nsenter", "-t", str(pid), "-U", "--preserve-credentials", "-n", "-u", "-m", "-p"]
+        return [*enter, "--", *inside]
+
+    def provenance(self) -> dict[str, str]:
+        """What really ran: interpreter, versions, kernel."""
+        found = {
+            "interpreter": self._record.interpreter,
+            "python": platform.python_version(),
+            "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
+            "isolation": self._record.isolation.value,
+        }
+        for name in ("tensorflow", "tensorflow-cpu", "numpy"):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                found[name] = importlib.metadata.version(name)
+        return found
+
+    def description(self) -> tuple[str, str]:
+        """`processes.json`: nodes, tasks and the variables that they were started with."""
+        return "processes.json", self._record.to_json()
+
+    def down(self, say: Say) -> None:
+        """End every process of it and remove its directory, with the run volume.
+
+        Raises:
+            LabError: Another command boots it or takes it down now, or something of it is left.
+        """
+        with state.locked(self.project):
+            say(f"local: taking down {self.project}")
+            self.end()
+
+    def end(self, *, gently: bool = True) -> None:
+        """The same for a caller that has the lock.
+
+        Args:
+            gently: Let programs end by themselves first, and agents write how.
+
+        Raises:
+            LabError: Something of it is left.
+        """
+        self._end_processes(gently=gently)
+        shutil.rmtree(self._place.directory, ignore_errors=False)
+
+    def _end_processes(self, *, gently: bool) -> None:
+        supervisor = self._record.process
+        isolated = self._record.isolation is Isolation.NAMESPACES
+        below = descendants(supervisor.pid) if isolated else list(self._agent_pids().values())
+        stages = [
+            (self._supervisor(), signal.SIGTERM, _TERM_WITHIN_S),
+            (supervisor, signal.SIGKILL, _KILL_WITHIN_S),
+        ]
+        # Process 1 of a namespace is deaf to SIGTERM until it listens for it.
+        for target, number, seconds in stages[1:] if isolated and not gently else stages:
+            target.signal(number)
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                _reap(supervisor.pid)
+                if not supervisor.alive() and not any(_exists(pid) for pid in below):
+                    return
+                time.sleep(_POLL_S)
+        raise LabError(
+            f"processes of the local environment {self.project!r} did not end",
+            f"look at pid {supervisor.pid} and {self._place.log}",
+        )
+
+    def _supervisor(self) -> Identity:
+        """Who is to be told: behind `unshare`, which hears nothing, its only child."""
+        if self._record.isolation is Isolation.NAMESPACES and self._record.process.alive():
+            for pid in descendants(self._record.process.pid)[:1]:
+                with contextlib.suppress(ProcessLookupError):
+                    return Identity.of(pid)
+        return self._record.process
+
+    def _agent_pids(self) -> dict[str, int]:
+        """Task to the process id of its agent, as this process sees it; those that run."""
+        if not self.alive():
+            return {}
+        said = {task.task: self._presence_pid(task.task) for task in self._record.tasks}
+        if self._record.isolation is Isolation.PROCESSES:
+            return {task: pid for task, pid in said.items() if pid is not None and _exists(pid)}
+        seen = {inner_pid(pid): pid for pid in descendants(self._record.process.pid)}
+        return {task: seen[pid] for task, pid in said.items() if pid is not None and pid in seen}
+
+    def _presence_pid(self, task: str) -> int | None:
+        try:
+            return int(json.loads(self._volume.agent(task).read_text(encoding="utf-8"))["pid"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+
+    def _how_ended(self, task: str) -> str:
+        with contextlib.suppress(FileNotFoundError):
+            return f"agent ended, {self._place.ended(task).read_text(encoding='utf-8')}"
+        return "no agent"
+
+    def _gone(self) -> LabError:
+        return LabError(
+            f"the local environment {self.project!r} has gone: its supervisor has ended",
+            f"boot it anew with `lab up`; until then its runs lie in {self._place.runs}",
+        )
+
+    def _volume_fault(self, error: OSError) -> LabError:
+        return LabError(
+            f"the run volume {self._place.runs} cannot be used: {error.strerror}",
+            "make room on it, and see that it is yours",
+        )
+
+
+def _logs(
+    files: Mapping[str, Path], tail: int | None, alive: Callable[[], bool] | None
+) -> Iterator[str]:
+    width = max(map(len, files), default=0)
+    for task, line in follow_lines(files, tail, alive):
+        yield f"{task:<{width}}  | {line}"
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _reap(pid: int) -> None:
+    """Take the exit code of a supervisor that is this process's own child, if it is one."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

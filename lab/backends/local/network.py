@@ -1,0 +1,163 @@
+"""The pseudo-nodes' network: a bridge, and for each node namespaces with a device on it.
+
+All of this happens inside the supervisor's own user and network namespace: the machine's network
+is not touched, and nothing leads out.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyroute2 import IPRoute, NetlinkError
+
+from lab.backends.local import kernel
+from lab.backends.local.state import NodeRecord
+from lab.task.link import LinkError, apply_link
+
+NETWORK = ipaddress.ip_network("10.77.0.0/16")
+
+_FIRST_HOST = 2
+_BRIDGE = "lab0"
+_LOOPBACK_INDEX = 1
+_HOSTS = Path("/etc/hosts")
+
+
+class NetworkError(RuntimeError):
+    """The network could not be built; the message names the node and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpace:
+    """A node's namespaces, which live as long as these descriptors are open."""
+
+    net: int
+    uts: int
+    mount: int
+
+    def enter(self) -> list[str]:
+        """The command line prefix that starts a program on the node."""
+        return [
+            "nsenter",
+            f"--net=/proc/self/fd/{self.net}",
+            f"--uts=/proc/self/fd/{self.uts}",
+            f"--mount=/proc/self/fd/{self.mount}",
+            "--",
+        ]
+
+    def descriptors(self) -> tuple[int, ...]:
+        """What that command line has to inherit."""
+        return (self.net, self.uts, self.mount)
+
+
+def address(position: int) -> str:
+    """The address of the node at this position of the plan, from 0."""
+    return str(NETWORK[_FIRST_HOST + position])
+
+
+def hosts_text(nodes: Sequence[NodeRecord]) -> str:
+    """An /etc/hosts that knows every node and nothing else."""
+    lines = ["127.0.0.1 localhost", "::1 localhost", *(f"{node.ip} {node.name}" for node in nodes)]
+    return "\n".join(lines) + "\n"
+
+
+def build(nodes: Sequence[NodeRecord], hosts: Path) -> dict[str, NodeSpace]:
+    """Build the whole network.
+
+    Args:
+        nodes: The nodes, each with its address.
+        hosts: A file with `hosts_text`, which every node sees as its /etc/hosts.
+
+    Returns:
+        Node to namespaces.
+
+    Raises:
+        NetworkError: The kernel refused a part of it.
+    """
+    try:
+        with IPRoute() as netlink:
+            netlink.link("set", index=_LOOPBACK_INDEX, state="up")
+            netlink.link("add", ifname=_BRIDGE, kind="bridge", state="up")
+            bridge = netlink.link_lookup(ifname=_BRIDGE)[0]
+            return {
+                node.name: _build_node(netlink, bridge, position, node, hosts)
+                for position, node in enumerate(nodes)
+            }
+    except (OSError, NetlinkError) as error:
+        raise NetworkError(f"the kernel refused to build a network: {error}") from error
+
+
+def _build_node(
+    netlink: IPRoute, bridge: int, position: int, node: NodeRecord, hosts: Path
+) -> NodeSpace:
+    """A child makes the namespaces, this process connects them, the child sets them up."""
+    from_child, child_says = os.pipe()
+    to_child, parent_says = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(from_child)
+        os.close(parent_says)
+        _in_child(node, hosts, child_says, to_child)
+    os.close(child_says)
+    os.close(to_child)
+    try:
+        if os.read(from_child, 1) != b"u":
+            raise _fault(node, pid, from_child)
+        space = NodeSpace(
+            *(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in ("net", "uts", "mnt"))
+        )
+        name = f"node{position}"
+        netlink.link("add", ifname=name, kind="veth", peer={"ifname": "eth0", "net_ns_pid": pid})
+        netlink.link("set", index=netlink.link_lookup(ifname=name)[0], master=bridge, state="up")
+        os.write(parent_says, b"v")
+        fault = _fault(node, pid, from_child)
+        if fault.args[0]:
+            raise fault
+        return space
+    finally:
+        os.close(from_child)
+        os.close(parent_says)
+
+
+def _fault(node: NodeRecord, pid: int, from_child: int) -> NetworkError:
+    """What the child says last, once it has ended; nothing if it went well."""
+    said = b""
+    while piece := os.read(from_child, 4096):
+        said += piece
+    _, status = os.waitpid(pid, 0)
+    if status == 0:
+        return NetworkError("")
+    return NetworkError(f"node {node.name}: {said.decode(errors='replace') or 'killed'}")
+
+
+def _in_child(node: NodeRecord, hosts: Path, says: int, hears: int) -> None:
+    """The child's whole life: it never returns."""
+    code = 1
+    try:
+        kernel.unshare(kernel.CLONE_NEWNET | kernel.CLONE_NEWUTS | kernel.CLONE_NEWNS)
+        os.write(says, b"u")
+        if os.read(hears, 1) == b"v":
+            _set_up(node, hosts)
+            code = 0
+    except (OSError, NetlinkError, LinkError) as error:
+        os.write(says, str(error).encode())
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _set_up(node: NodeRecord, hosts: Path) -> None:
+    socket.sethostname(node.name)
+    kernel.bind(hosts, _HOSTS)
+    with IPRoute() as netlink:
+        netlink.link("set", index=_LOOPBACK_INDEX, state="up")
+        device = netlink.link_lookup(ifname="eth0")[0]
+        netlink.addr("add", index=device, address=node.ip, prefixlen=NETWORK.prefixlen)
+        netlink.link("set", index=device, state="up")
+    if node.link is not None:
+        apply_link(node.link.rate_bits, node.link.delay_us)

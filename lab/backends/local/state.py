@@ -1,0 +1,216 @@
+"""What is known of an environment that was booted: `<state>/local/<project>/`.
+
+It holds `environment.json`, the run volume `runs/`, what the agents said in `output/`, and the
+supervisor's own `supervisor.log`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from lab.backends.local.process import Identity
+from lab.errors import LabError
+from lab.plan import Link
+from lab.task.protocol import write_atomically
+
+_PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+
+
+class Isolation(StrEnum):
+    """How the pseudo-nodes are kept apart."""
+
+    NAMESPACES = "namespaces"
+    PROCESSES = "processes"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A pseudo-node: its name, its IPv4 address where it has one of its own, its link."""
+
+    name: str
+    ip: str | None
+    link: Link | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """A task: what its agent is started with.
+
+    Attributes:
+        task: `worker-0`.
+        node: Its node.
+        address: `host:port` of its TensorFlow server.
+        gpus: Device ids that it is pinned to.
+        cpuset: CPUs that are its own (`4-7`), or None.
+        environ: Environment variables beside the inherited ones.
+    """
+
+    task: str
+    node: str
+    address: str
+    gpus: tuple[str, ...]
+    cpuset: str | None
+    environ: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentRecord:
+    """One environment, as `environment.json` holds it.
+
+    Attributes:
+        project: The project's name.
+        cluster_sha256: Digest of the description.
+        root: The project's directory.
+        isolation: How the nodes are kept apart.
+        process: The process whose death ends everything.
+        interpreter: The Python that runs agents and programs.
+        nodes: In the plan's order.
+        tasks: In the plan's order.
+    """
+
+    project: str
+    cluster_sha256: str
+    root: str
+    isolation: Isolation
+    process: Identity
+    interpreter: str
+    nodes: tuple[NodeRecord, ...]
+    tasks: tuple[TaskRecord, ...]
+
+    def cluster_spec(self) -> dict[str, list[str]]:
+        """TensorFlow's cluster spec."""
+        spec: dict[str, list[str]] = {}
+        for task in self.tasks:
+            spec.setdefault(task.task.rpartition("-")[0], []).append(task.address)
+        return spec
+
+    def to_json(self) -> str:
+        """Readable JSON."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> EnvironmentRecord:
+        """Read it back.
+
+        Raises:
+            ValueError: The text is no such record.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            return cls(
+                **{
+                    **raw,
+                    "isolation": Isolation(raw["isolation"]),
+                    "process": Identity(**raw["process"]),
+                    "nodes": tuple(_node(node) for node in raw["nodes"]),
+                    "tasks": tuple(
+                        TaskRecord(**{**task, "gpus": tuple(task["gpus"])}) for task in raw["tasks"]
+                    ),
+                }
+            )
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not an environment: {error}") from error
+
+
+def _node(raw: dict[str, Any]) -> NodeRecord:
+    link = Link(**raw["link"]) if raw["link"] is not None else None
+    return NodeRecord(raw["name"], raw["ip"], link)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one environment lies on this machine."""
+
+    directory: Path
+
+    @property
+    def record(self) -> Path:
+        """The file that describes it."""
+        return self.directory / "environment.json"
+
+    @property
+    def runs(self) -> Path:
+        """The run volume."""
+        return self.directory / "runs"
+
+    @property
+    def log(self) -> Path:
+        """What the supervisor says."""
+        return self.directory / "supervisor.log"
+
+    @property
+    def hosts(self) -> Path:
+        """The nodes' /etc/hosts."""
+        return self.directory / "hosts"
+
+    def output(self, task: str) -> Path:
+        """What a task's agent says."""
+        return self.directory / "output" / f"{task}.log"
+
+    def ended(self, task: str) -> Path:
+        """How a task's agent has ended, if it has."""
+        return self.directory / "output" / f"{task}.ended"
+
+    def read(self) -> EnvironmentRecord | None:
+        """The environment; None where none was booted."""
+        try:
+            return EnvironmentRecord.from_json(self.record.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+
+    def write(self, record: EnvironmentRecord) -> None:
+        """Describe it, atomically."""
+        write_atomically(self.record, record.to_json())
+
+
+def base() -> Path:
+    """Where all local environments of this user lie."""
+    if state := os.environ.get("LAB_STATE"):
+        return Path(state).absolute() / "local"
+    home = os.environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "lab" / "local"
+
+
+def place(project: str) -> Place:
+    """Where the environment of this name lies, or would.
+
+    Raises:
+        LabError: It is no name.
+    """
+    if not _PROJECT.fullmatch(project):
+        raise LabError(f"{project!r} is no project's name", "use a-z, 0-9 and hyphens")
+    return Place(base() / project)
+
+
+def places() -> list[Place]:
+    """All of them, by name."""
+    return [Place(path.parent) for path in sorted(base().glob("*/environment.json"))]
+
+
+@contextmanager
+def locked(project: str) -> Iterator[None]:
+    """Be the only one that boots this environment or takes it down.
+
+    Raises:
+        LabError: Another process does so now.
+    """
+    path = base() / f"{place(project).directory.name}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise LabError(
+                f"another command boots the local environment {project!r} or takes it down now",
+                "wait until it is done",
+            ) from error
+        yield

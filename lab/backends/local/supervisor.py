@@ -1,0 +1,176 @@
+"""The supervisor: hosts the agents of one local environment, and takes them with it.
+
+Inside the namespaces it is process 1, so that its death is everybody's; elsewhere each agent holds
+the end of a pipe, which closes when the supervisor dies. It is started with the environment's
+directory, and starts nothing before its standard input says that it is on record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from lab.backends.local.interpreter import command, environ
+from lab.backends.local.layout import cpus_of
+from lab.backends.local.state import EnvironmentRecord, Isolation, Place, TaskRecord
+from lab.task.voice import Voice
+
+GO = b"go\n"
+
+# An agent gives its program 5 s, and its output 3 s to come.
+_AGENTS_GRACE_S = 10.0
+_ENDS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Starts agents, reaps whatever ends, stops agents.
+
+    Attributes:
+        place: Where the environment lies.
+        record: What it is.
+    """
+
+    place: Place
+    record: EnvironmentRecord
+    _agents: dict[int, str] = field(default_factory=dict)
+    _leash: tuple[int, int] | None = None
+    _told: bool = False
+
+    def run(self) -> int:
+        """Host the agents until told to go; returns the exit code.
+
+        Raises:
+            NetworkError: The network could not be built; nothing was started.
+            OSError: An agent could not be started; the others go with this process.
+        """
+        wakes, waker = socket.socketpair()
+        for end in (wakes, waker):
+            end.setblocking(False)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        for number in (*_ENDS, signal.SIGCHLD):
+            signal.signal(number, self._on_signal)
+        self._start_all()
+        stop_at: float | None = None
+        while True:
+            self._reap()
+            if self._told and stop_at is None:
+                stop_at = time.monotonic() + _AGENTS_GRACE_S
+                self._signal_all(signal.SIGTERM)
+            if stop_at is not None and (not self._agents or time.monotonic() > stop_at):
+                break
+            select.select([wakes], [], [], 1.0)
+            _drain(wakes)
+        self._signal_all(signal.SIGKILL)
+        return 0
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._told = self._told or number in _ENDS
+
+    def _start_all(self) -> None:
+        self.place.output("x").parent.mkdir(exist_ok=True)
+        if self.record.isolation is Isolation.NAMESPACES:
+            # Imported here: netlink costs 0.4 s and exists on Linux only.
+            from lab.backends.local.network import build, hosts_text  # noqa: PLC0415
+
+            self.place.hosts.write_text(hosts_text(self.record.nodes), encoding="utf-8")
+            spaces = build(self.record.nodes, self.place.hosts)
+            for task in self.record.tasks:
+                space = spaces[task.node]
+                self._start(task, space.enter(), space.descriptors())
+        else:
+            self._leash = os.pipe()
+            for task in self.record.tasks:
+                self._start(task, [], ())
+
+    def _start(self, task: TaskRecord, prefix: list[str], descriptors: tuple[int, ...]) -> None:
+        own = {**task.environ, "LAB_LEASH": "stdin"} if self._leash is not None else task.environ
+        with self.place.output(task.task).open("ab") as output:
+            agent = subprocess.Popen(
+                [*prefix, *command("lab.task.agent")],
+                env={**environ(), **own},
+                stdin=self._leash[0] if self._leash is not None else subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=descriptors,
+                start_new_session=True,
+            )
+        self._agents[agent.pid] = task.task
+        # It is reaped here like every other process, so that Popen has nothing left to do.
+        agent.returncode = 0
+        if task.cpuset is not None:
+            _pin(agent.pid, task)
+        _say(f"{task.task}: agent started, pid {agent.pid}")
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            task = self._agents.pop(pid, None)
+            if task is not None:
+                code = os.waitstatus_to_exitcode(status)
+                how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+                _say(f"{task}: agent ended, {how}")
+                # A full disk must not end the other agents, too.
+                with contextlib.suppress(OSError):
+                    self.place.ended(task).write_text(how, encoding="utf-8")
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for pid in self._agents:
+            os.kill(pid, number)
+
+
+def _pin(pid: int, task: TaskRecord) -> None:
+    assert task.cpuset is not None  # noqa: S101 (narrows the type)
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    try:
+        os.sched_setaffinity(pid, cpus_of(task.cpuset))
+    except OSError as error:
+        _say(f"{task.task}: not pinned to the CPUs {task.cpuset}: {error.strerror}")
+
+
+def _drain(wakes: socket.socket) -> None:
+    try:
+        wakes.recv(4096)
+    except BlockingIOError:
+        return
+
+
+def _say(line: str) -> None:
+    Voice(sys.stderr.fileno()).echo(f"{time.strftime('%H:%M:%S')} {line}\n".encode())
+
+
+def main(argv: list[str]) -> int:
+    """Supervise the environment in this directory; returns the exit code."""
+    place = Place(Path(argv[0]))
+    # Until the caller has written down who we are, nobody could find and end us.
+    if sys.stdin.buffer.readline() != GO:
+        return 1
+    record = place.read()
+    if record is None:
+        sys.stderr.write(f"error: no environment in {place.directory}\n")
+        return 1
+    try:
+        return Supervisor(place, record).run()
+    except (OSError, RuntimeError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

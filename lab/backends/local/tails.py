@@ -1,0 +1,74 @@
+"""The last lines of growing files, and those that come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from lab.task.text import short, visible
+
+_POLL_S = 0.2
+_PIECE_BYTES = 64 * 1024
+
+
+def follow(
+    files: Mapping[str, Path], tail: int | None, alive: Callable[[], bool] | None
+) -> Iterator[tuple[str, str]]:
+    """Lines of several files, safe to show, each with the name of its file.
+
+    Args:
+        files: Name to file; one that does not exist yet is empty.
+        tail: Begin with this many lines of each, or with all of them for None.
+        alive: Go on as long as this is true; None: stop at what is there now.
+    """
+    rests = dict.fromkeys(files, b"")
+    positions = {name: _start(path, tail) for name, path in files.items()}
+    while True:
+        last = alive is None or not alive()
+        for name, path in files.items():
+            for data in _pieces(path, positions[name]):
+                positions[name] += len(data)
+                *lines, rests[name] = (rests[name] + data).split(b"\n")
+                for line in lines:
+                    yield name, visible(line)
+        if last:
+            return
+        time.sleep(_POLL_S)
+
+
+def last_lines(path: Path, count: int) -> str:
+    """The last lines of a file in one line, for an error; "" where there are none."""
+    lines = [line for _, line in follow({"": path}, count, None) if line.strip()]
+    return short(" / ".join(line.strip() for line in lines), 600)
+
+
+def _pieces(path: Path, position: int) -> Iterator[bytes]:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        file.seek(position)
+        while data := file.read(_PIECE_BYTES):
+            yield data
+
+
+def _start(path: Path, tail: int | None) -> int:
+    """Where the last `tail` whole lines begin, in bytes."""
+    if tail is None or not path.exists():
+        return 0
+    with path.open("rb") as file:
+        position = file.seek(0, 2)
+        ends = 0
+        while position > 0:
+            size = min(_PIECE_BYTES, position)
+            position -= size
+            file.seek(position)
+            data = file.read(size)
+            found = len(data)
+            while (found := data.rfind(b"\n", 0, found)) >= 0:
+                ends += 1
+                if ends > tail:
+                    return position + found + 1
+    return 0

@@ -1,0 +1,134 @@
+"""Which backend, and which environment on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lab.backends import Backend, Environment, Say
+from lab.errors import InputError, LabError
+
+AUTO: Final = "auto"
+LOCAL: Final = "local"
+COMPOSE: Final = "compose"
+BACKENDS: Final = (AUTO, LOCAL, COMPOSE)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a command works with.
+
+    Attributes:
+        backend: The backend.
+        environment: The environment that is up already, or None.
+    """
+
+    backend: Backend
+    environment: Environment | None
+
+
+def backends() -> list[Backend]:
+    """All backends; the one that is preferred comes first."""
+    # Imported here: docker-py costs 0.3 s, and `lab validate` needs none of it.
+    from lab.backends.compose import ComposeBackend  # noqa: PLC0415
+    from lab.backends.local import LocalBackend  # noqa: PLC0415
+
+    return [ComposeBackend(), LocalBackend()]
+
+
+def choose(name: str, project: str, known: Sequence[Backend], say: Say) -> Choice:
+    """Take the environment that is up, else the backend that can boot one.
+
+    Args:
+        name: `auto`, or a backend's name.
+        project: The environment's name.
+        known: All backends; the one that is preferred comes first.
+        say: Receives one line: which backend, and why.
+
+    Raises:
+        LabError: The backend that was asked for cannot be used here, or none can.
+    """
+    wanted = [backend for backend in known if name in {AUTO, backend.name}]
+    faults = {backend.name: backend.unavailable() for backend in wanted}
+    for backend in wanted:
+        if faults[backend.name] is None:
+            environment = backend.find(project)
+            if environment is not None:
+                say(f"backend {backend.name}: environment {project!r} is up there")
+                return Choice(backend, environment)
+    for backend in wanted:
+        if faults[backend.name] is None:
+            say(f"backend {backend.name}: {_why(name, backend, faults)}")
+            return Choice(backend, None)
+    first = wanted[0].name
+    raise LabError(f"backend {first}: {faults[first]}")
+
+
+def check_same(environment: Environment, sha256: str, description: str) -> None:
+    """See that an environment was booted from this description as it is now.
+
+    Raises:
+        InputError: It was not.
+    """
+    if environment.cluster_sha256 != sha256:
+        raise InputError(
+            f"environment {environment.project!r} ({environment.backend}) was booted from another"
+            f" state of {description}",
+            "undo the change to the description, or `lab down` and run it again",
+        )
+
+
+def environments(known: Sequence[Backend]) -> list[Environment]:
+    """Every environment that is up, on every backend that can be used."""
+    return [
+        environment
+        for backend in known
+        if backend.unavailable() is None
+        for environment in backend.all()
+    ]
+
+
+def named(name: str | None, default: str | None, known: Sequence[Backend]) -> Environment:
+    """The environment that is meant: one that is up, else what is left of one.
+
+    Args:
+        name: What the user typed, or None.
+        default: The name in the description of this directory, or None.
+        known: All backends.
+
+    Raises:
+        InputError: None is there, or it is not clear which is meant.
+    """
+    up = environments(known)
+    wanted = name or default
+    if wanted is not None:
+        fitting = next((each for each in up if each.project == wanted), None) or left(wanted, known)
+        if fitting is not None:
+            return fitting
+    names = ", ".join(sorted({environment.project for environment in up}))
+    if name is not None:
+        there = f"these are: {names}" if names else "boot one with `lab up`"
+        raise InputError(f"no environment {name!r} is up", there)
+    if not up:
+        raise InputError("no environment is up", "boot one with `lab up`")
+    if len(up) > 1:
+        raise InputError(f"several environments are up ({names})", "name one of them")
+    return up[0]
+
+
+def left(project: str, known: Sequence[Backend]) -> Environment | None:
+    """What is left of an environment that is not up: stopped containers, or only its volume."""
+    for backend in known:
+        if backend.unavailable() is None:
+            found = backend.find_volume(project)
+            if found is not None:
+                return found
+    return None
+
+
+def _why(name: str, backend: Backend, faults: dict[str, str | None]) -> str:
+    if name != AUTO:
+        return "as asked"
+    reasons = [f"{other}: {fault}" for other, fault in faults.items() if fault is not None]
+    return reasons[0] if reasons else f"{backend.name} can be used here"

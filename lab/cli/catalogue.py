@@ -1,0 +1,200 @@
+"""All commands, in the order in which help shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of the command line.
+
+    Attributes:
+        name: What the user types.
+        group: The heading under which help shows it.
+        summary: One line.
+        examples: Two command lines that work.
+        module: The module in `lab.cli.commands` whose function `command` it is.
+        matters: Whether a newcomer is shown it at once.
+    """
+
+    name: str
+    group: str
+    summary: str
+    examples: tuple[tuple[str, str], ...]
+    module: str
+    matters: bool = False
+
+
+DESCRIBE: Final = "describe"
+ENVIRONMENT: Final = "environment"
+RUN: Final = "run"
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    command.name: command
+    for command in (
+        Command(
+            "run",
+            RUN,
+            "train an experiment on the cluster, and collect what every task reports",
+            (
+                ("lab run async --epochs 2", "three workers, each on its own"),
+                (
+                    "lab run sync --cluster clusters/book.yaml --backend local --epochs 1",
+                    "without containers",
+                ),
+            ),
+            "run",
+            matters=True,
+        ),
+        Command(
+            "show",
+            RUN,
+            "the table of one run, again from its files",
+            (
+                ("lab show last", "the newest run"),
+                ("lab show last --json", "its summary, for a program"),
+            ),
+            "show",
+            matters=True,
+        ),
+        Command(
+            "runs",
+            RUN,
+            "all runs that are at home",
+            (
+                ("lab runs", "the newest last"),
+                ("lab runs --runs-dir /tmp/runs --json", "those of another directory"),
+            ),
+            "runs",
+            matters=True,
+        ),
+        Command(
+            "collect",
+            RUN,
+            "bring home what tasks have reported, also without the helper that began the run",
+            (
+                ("lab collect", "every run that is not complete at home"),
+                ("lab collect last", "one run; no line comes twice"),
+            ),
+            "collect",
+        ),
+        Command(
+            "experiments",
+            RUN,
+            "the experiments and the flags of their programs",
+            (
+                ("lab experiments", "all of them"),
+                ("lab experiments async", "the flags of one"),
+            ),
+            "experiments",
+        ),
+        Command(
+            "up",
+            ENVIRONMENT,
+            "boot the environment: every task waits for a run",
+            (
+                ("lab up", "on containers where an engine answers, else on processes"),
+                (
+                    "lab up --backend local --cluster clusters/book.yaml --gpus none",
+                    "on processes, without GPUs",
+                ),
+            ),
+            "up",
+            matters=True,
+        ),
+        Command(
+            "down",
+            ENVIRONMENT,
+            "collect what is not at home yet, then remove the environment",
+            (
+                ("lab down", "the one of ./cluster.yaml"),
+                ("lab down --all --yes", "all that `lab ls` shows, without asking"),
+            ),
+            "down",
+            matters=True,
+        ),
+        Command(
+            "ls",
+            ENVIRONMENT,
+            "the environments that are up, on every backend",
+            (
+                ("lab ls", "from any directory"),
+                ("lab ls --json", "for a program"),
+            ),
+            "ls",
+        ),
+        Command(
+            "ps",
+            ENVIRONMENT,
+            "the tasks of an environment, and where its newest run stands",
+            (
+                ("lab ps", "the environment of ./cluster.yaml"),
+                ("lab ps mnist --json", "one by its name, for a program"),
+            ),
+            "ps",
+        ),
+        Command(
+            "logs",
+            ENVIRONMENT,
+            "what the tasks print",
+            (
+                ("lab logs --task worker-0 --tail 20", "the last lines of one task"),
+                ("lab logs --follow", "all tasks, until Ctrl-C"),
+            ),
+            "logs",
+        ),
+        Command(
+            "shell",
+            ENVIRONMENT,
+            "a shell in the place of a task",
+            (
+                ("lab shell worker-0", "where worker-0 runs"),
+                ("lab shell ps-0 --name mnist", "in an environment by its name"),
+            ),
+            "shell",
+        ),
+        Command(
+            "render",
+            DESCRIBE,
+            "write docker-compose.yml from the cluster description",
+            (
+                ("lab render", "with the cards of this box"),
+                ("lab render --check", "exit 1 and a diff when the file is stale"),
+            ),
+            "render",
+        ),
+        Command(
+            "validate",
+            DESCRIBE,
+            "check a cluster description: all faults at once",
+            (
+                ("lab validate", "./cluster.yaml"),
+                ("lab validate --cluster clusters/book.yaml --json", "for a program"),
+            ),
+            "validate",
+        ),
+        Command(
+            "schema",
+            DESCRIBE,
+            "the JSON Schema of the cluster description",
+            (
+                ("lab schema", "print it"),
+                ("lab schema > cluster.schema.json", "for an editor"),
+            ),
+            "schema",
+        ),
+        Command(
+            "build",
+            DESCRIBE,
+            "build the image of the tasks",
+            (
+                ("lab build", "for the box as it is"),
+                ("lab build --gpus none", "with TensorFlow for CPUs"),
+            ),
+            "build",
+        ),
+    )
+}

@@ -1,0 +1,17 @@
+"""`lab build`."""
+
+from __future__ import annotations
+
+from lab.build import build
+from lab.choose import AUTO
+from lab.cli.options import ClusterFile, GpuMode
+from lab.cli.output import say
+from lab.project import cluster_path, find_root
+from lab.render import plan_file
+
+
+def command(*, cluster: ClusterFile = None, gpus: GpuMode = AUTO) -> None:
+    """Build the image that the tasks of a description run in."""
+    path = cluster_path(cluster)
+    image = build(plan_file(path, gpus), root=find_root(path), say=say)
+    say(f"the image {image} is built; boot it with `lab up`")

@@ -1,0 +1,72 @@
+"""`lab ps`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Annotated
+
+from lab.backends import Environment
+from lab.choose import backends, named
+from lab.cli.arguments import Word
+from lab.cli.options import AsJson
+from lab.cli.output import print_json
+from lab.lifecycle import explain
+from lab.project import default_name
+from lab.task.protocol import TaskStatus
+from lab.view import show, table_of
+
+
+def command(
+    *,
+    name: Annotated[
+        str | None, Word("the environment (default: the one of ./cluster.yaml)")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Show the tasks of an environment, and where its newest run stands."""
+    environment = named(name, default_name(), backends())
+    requests = environment.runs()
+    newest = requests[-1].run_id if requests else None
+    statuses = _statuses(environment, newest) if newest else {}
+    rows = []
+    for task in environment.tasks():
+        status = statuses.get(task.task)
+        rows.append(
+            {
+                "task": task.task,
+                "node": task.node,
+                "address": task.address,
+                "gpus": list(task.gpus),
+                "alive": task.alive,
+                "detail": task.detail,
+                "run": newest,
+                "state": status.state.value if status else None,
+                "reason": status.reason if status else "",
+            }
+        )
+    if json:
+        print_json(rows)
+        return
+    title = f"in run {newest}" if newest else "in no run"
+    cells = [
+        (
+            str(row["task"]),
+            str(row["node"]),
+            str(row["address"]),
+            " ".join(task.gpus) or "none",
+            task.detail if task.alive else f"gone ({task.detail})",
+            explain(statuses[task.task]) if task.task in statuses else "waiting",
+        )
+        for row, task in zip(rows, environment.tasks(), strict=True)
+    ]
+    show(table_of(("task", "node", "address", "gpus", "agent", title), cells))
+
+
+def _statuses(environment: Environment, run_id: str) -> Mapping[str, TaskStatus]:
+    found: dict[str, TaskStatus] = {}
+    for chunk in environment.ship(run_id, {}, follow=False):
+        if chunk is not None and PurePosixPath(chunk.path).parent.name == "status":
+            status = TaskStatus.from_json(chunk.data.decode("utf-8", errors="replace"))
+            found[status.task] = status
+    return found

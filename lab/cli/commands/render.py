@@ -1,0 +1,58 @@
+"""`lab render`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from lab.choose import AUTO
+from lab.cli.arguments import Flag, Switch
+from lab.cli.options import ClusterFile, GpuMode
+from lab.cli.output import say
+from lab.cli.values import text
+from lab.errors import InputError, LabError
+from lab.project import cluster_path
+from lab.render import recorded_mode, render_file, stale_diff, write
+
+
+def command(
+    *,
+    cluster: ClusterFile = None,
+    check: Annotated[
+        bool, Switch("write nothing; exit 1 and a diff when the file is stale")
+    ] = False,
+    gpus: GpuMode = AUTO,
+    output: Annotated[str, Flag("the file to write, or - for stdout", text, shows="FILE")] = (
+        "docker-compose.yml"
+    ),
+) -> None:
+    """Render the description as a compose file."""
+    path = cluster_path(cluster)
+    if check:
+        _check(path, Path(output), gpus)
+    elif output == "-":
+        sys.stdout.write(render_file(path, gpus, say=say))
+    else:
+        file = Path(output)
+        write(file, render_file(path, gpus, relative_to=file.parent, say=say))
+        say(f"{output} is written; boot it with {_boot_command(file)}")
+
+
+def _boot_command(file: Path) -> str:
+    default = file.name == "docker-compose.yml" and file.parent == Path()
+    return "`docker compose up`" if default else f"`docker compose --file {file} up`"
+
+
+def _check(path: Path, output: Path, gpus: str) -> None:
+    if str(output) == "-":
+        raise InputError("--check needs a file", "leave out --output -")
+    if not output.is_file():
+        raise LabError(f"{output} is missing", "write it with `lab render`")
+    recorded = recorded_mode(output)
+    mode = (recorded or gpus) if gpus == AUTO else gpus
+    diff = stale_diff(output, render_file(path, mode, relative_to=output.parent))
+    if diff:
+        sys.stdout.write(diff)
+        raise LabError(f"{output} is stale", f"write it anew with `lab render --cluster {path}`")
+    say(f"{output} is up to date")

@@ -1,0 +1,60 @@
+"""`lab runs`."""
+
+from __future__ import annotations
+
+import time
+
+from lab.cli.options import AsJson, RunsDir
+from lab.cli.output import print_json, say
+from lab.runs import RunDir, all_runs, runs_dir
+from lab.summary import read_summary
+from lab.view import show, state_cell, table_of
+
+_COLUMNS = ("run", "experiment", "backend", "state", ">global step", ">accuracy", "started (UTC)")
+
+
+def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
+    """List the runs at home, the newest last."""
+    home = runs_dir(runs_dir_)
+    rows = [_row(run) for run in all_runs(home)]
+    if json:
+        print_json(rows)
+    elif not rows:
+        say(f"no run in {home}; start one with `lab run async`")
+    else:
+        show(
+            table_of(
+                _COLUMNS,
+                [
+                    (
+                        str(row["run_id"]),
+                        str(row["experiment"]),
+                        str(row["backend"]),
+                        state_cell(str(row["state"])),
+                        _number(row["global_step"], ","),
+                        _number(row["accuracy"], ".4f"),
+                        str(row["started"]),
+                    )
+                    for row in rows
+                ],
+            )
+        )
+
+
+def _row(run: RunDir) -> dict[str, object]:
+    info = run.read()
+    summary = read_summary(run.summary_path)
+    return {
+        "run_id": info.run_id,
+        "experiment": info.experiment,
+        "backend": info.backend,
+        "state": info.state.value,
+        "reason": info.reason,
+        "global_step": summary.global_step if summary else None,
+        "accuracy": summary.accuracy if summary else None,
+        "started": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(info.started_unix)),
+    }
+
+
+def _number(value: object, form: str) -> str:
+    return format(value, form) if isinstance(value, int | float) else ""

@@ -1,0 +1,11 @@
+"""`lab schema`."""
+
+from __future__ import annotations
+
+from lab.cli.output import print_json
+from lab.cluster import json_schema
+
+
+def command() -> None:
+    """Print the JSON Schema of the description."""
+    print_json(json_schema())

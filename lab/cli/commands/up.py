@@ -1,0 +1,40 @@
+"""`lab up`."""
+
+from __future__ import annotations
+
+from lab.choose import AUTO, backends, check_same, choose
+from lab.cli.options import BackendName, ClusterFile, GpuMode, RunsDir
+from lab.cli.output import say
+from lab.cluster import load_cluster
+from lab.gpus import take_inventory
+from lab.homecoming import bring_leftovers_home
+from lab.plan import place
+from lab.project import cluster_path, find_root
+from lab.runs import runs_dir
+
+
+def command(
+    *,
+    backend: BackendName = AUTO,
+    cluster: ClusterFile = None,
+    gpus: GpuMode = AUTO,
+    runs_dir_: RunsDir = None,
+) -> None:
+    """Boot the environment of a description, unless it is up already."""
+    path = cluster_path(cluster)
+    described = load_cluster(path)
+    root = find_root(path)
+    plan = place(described, take_inventory(gpus, described))
+    chosen = choose(backend, plan.name, backends(), say)
+    if chosen.environment is not None:
+        check_same(chosen.environment, plan.cluster_sha256, str(path))
+        say(f"environment {plan.name!r} is up already; train with `lab run async`")
+        return
+    bring_leftovers_home(chosen.backend, plan.name, runs_dir(runs_dir_), say)
+    for notice in plan.notices:
+        say(notice)
+    environment = chosen.backend.up(plan, root=root, say=say)
+    say(
+        f"environment {environment.project!r} is up with {len(environment.tasks())} tasks;"
+        " train with `lab run async`, remove it with `lab down`"
+    )

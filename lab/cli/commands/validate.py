@@ -1,0 +1,25 @@
+"""`lab validate`."""
+
+from __future__ import annotations
+
+from lab.cli.options import AsJson, ClusterFile
+from lab.cli.output import print_json, say
+from lab.cluster import load_cluster
+from lab.errors import DescriptionError
+from lab.project import cluster_path
+
+
+def command(*, cluster: ClusterFile = None, json: AsJson = False) -> None:
+    """Check a description; all its faults at once."""
+    path = cluster_path(cluster)
+    try:
+        described = load_cluster(path)
+    except DescriptionError as error:
+        if json:
+            print_json({"file": str(path), "valid": False, "problems": error.problems})
+        raise
+    if json:
+        print_json({"file": str(path), "valid": True, "problems": [], "sha256": described.sha256})
+    else:
+        tasks = sum(len(job.on) for job in described.jobs.values())
+        say(f"{path}: valid: {described.name}, {len(described.nodes)} nodes, {tasks} tasks")

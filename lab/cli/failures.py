@@ -1,0 +1,77 @@
+"""Errors become one line and an exit code; this is the only place that catches everything."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+from lab.errors import DescriptionError, LabError
+from lab.task.text import visible
+
+INTERRUPTED = 130
+
+
+def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
+    """Run a command and say what went wrong.
+
+    Args:
+        action: The command.
+        debug: Show the traceback of whatever was raised.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        action()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone (`lab runs | head -1`): nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        if debug:
+            traceback.print_exc()
+        say("error: interrupted")
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  (the outermost frame: nothing may pass it raw)
+        if debug:
+            traceback.print_exc()
+        return _explain(error)
+    return 0
+
+
+def say(line: str) -> None:
+    """Write one line to stderr, with control sequences made visible."""
+    print(visible(line), file=sys.stderr, flush=True)
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, DescriptionError):
+        for problem in error.problems:
+            say(problem)
+        return error.exit_code
+    if isinstance(error, LabError):
+        say(f"error: {error}")
+        return error.exit_code
+    if isinstance(error, OSError) and error.filename is not None:
+        say(f"error: {error.filename}: {_lower(error.strerror)}; {_mend(error)}")
+        return 1
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        say(f"error: the disk is full; {_mend(error)}")
+        return 1
+    say(f"error: internal: {type(error).__name__}: {error}; run it again with --debug")
+    return 1
+
+
+def _lower(text: str | None) -> str:
+    text = text or "cannot be used"
+    return text[:1].lower() + text[1:]
+
+
+def _mend(error: OSError) -> str:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return "free some space and run it again; what was saved is intact"
+    return "check the path and its permissions"

@@ -1,0 +1,37 @@
+"""Flags that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from lab.choose import BACKENDS
+from lab.cli.arguments import Flag, Switch
+from lab.cli.values import one_of
+
+AsJson = Annotated[bool, Switch("print JSON, for a program")]
+ClusterFile = Annotated[
+    str | None, Flag("the cluster description (default: cluster.yaml)", shows="FILE")
+]
+BackendName = Annotated[
+    str,
+    Flag(
+        "auto, local (processes) or compose (containers)",
+        one_of(*BACKENDS),
+        shows="NAME",
+    ),
+]
+GpuMode = Annotated[
+    str,
+    Flag(
+        "how GPUs are pinned: auto, uuid, index (for another box) or none",
+        one_of("auto", "uuid", "index", "none"),
+        shows="MODE",
+    ),
+]
+RunsDir = Annotated[
+    str | None,
+    Flag("where runs are kept (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),
+]
+EnvironmentName = Annotated[
+    str | None, Flag("the environment (default: the one of ./cluster.yaml)", shows="NAME")
+]

@@ -1,0 +1,18 @@
+"""The cluster description: how a box is split into pseudo-nodes, and which tasks run on them."""
+
+from __future__ import annotations
+
+from lab.cluster.load import load_cluster, parse_cluster
+from lab.cluster.model import Box, Cluster, Job, LinkSpec, Node
+from lab.cluster.schema import json_schema
+
+__all__ = [
+    "Box",
+    "Cluster",
+    "Job",
+    "LinkSpec",
+    "Node",
+    "json_schema",
+    "load_cluster",
+    "parse_cluster",
+]

@@ -1,0 +1,75 @@
+"""Runs that are on a volume and not, or not wholly, at home: begun without this helper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab import lifecycle
+from lab.backends import Backend, Environment, Say
+from lab.lifecycle import NoView
+from lab.runs import RunDir, RunInfo, safe_run_id
+from lab.summary import Summary
+from lab.task.protocol import Request, State
+
+
+def bring_all_home(environment: Environment, home: Path, say: Say) -> list[str]:
+    """Collect every run of an environment that is not complete at home.
+
+    Returns:
+        The runs that have not ended.
+
+    Raises:
+        LabError: One of them cannot be collected.
+    """
+    going = []
+    for request in environment.runs():
+        if not RunDir(home / safe_run_id(request.run_id)).complete():
+            summary = bring_one_home(request, environment, home, say)
+            if not State(summary.state).ended:
+                going.append(request.run_id)
+    return going
+
+
+def bring_leftovers_home(backend: Backend, project: str, home: Path, say: Say) -> None:
+    """Collect what a dead environment has left, before a new one takes its place.
+
+    Raises:
+        LabError: It cannot be collected.
+    """
+    environment = backend.find_volume(project)
+    if environment is not None:
+        bring_all_home(environment, home, say)
+
+
+def bring_one_home(
+    request: Request, environment: Environment, home: Path, say: Say, *, follow: bool = False
+) -> Summary:
+    """Collect what there is of a run; with `run.json` from its request if there is none.
+
+    Args:
+        request: The run.
+        environment: Where it runs, or ran.
+        home: The directory of all runs.
+        say: Receives one line.
+        follow: Go on until its last task has ended, otherwise stop at what is there now.
+
+    Raises:
+        LabError: Another process collects it, or it cannot be collected.
+    """
+    run = RunDir(home / safe_run_id(request.run_id))
+    if not run.info_path.is_file():
+        home.mkdir(parents=True, exist_ok=True)
+        run.path.mkdir(exist_ok=True)
+        run.write(
+            RunInfo.of_request(request, backend=environment.backend, project=environment.project)
+        )
+    with run.locked():
+        if not run.read().state.ended:
+            lifecycle.enter(run, environment)
+        lifecycle.bring_home(run, environment, follow=follow, view=NoView())
+        summary = lifecycle.finish(run)
+        if not State(summary.state).ended and not any(task.alive for task in environment.tasks()):
+            lifecycle.end_as(run, State.LOST, "its environment has gone")
+            summary = lifecycle.finish(run)
+    say(f"run {run.run_id}: {summary.state}, collected into {run.path}")
+    return summary

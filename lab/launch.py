@@ -1,0 +1,229 @@
+"""One run from its preparation to its end, whatever happens in between."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import time
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from lab import lifecycle
+from lab.backends import Environment, Say
+from lab.errors import LabError
+from lab.lifecycle import View
+from lab.plan import Plan
+from lab.provenance import git_state, versions
+from lab.runs import RunDir, RunInfo
+from lab.summary import Summary
+from lab.task.experiments import Experiment
+from lab.task.protocol import State, new_run_id
+
+MAX_SEED: Final = 2**31
+INTERRUPTED: Final = "interrupted"
+
+_ALSO_INTERRUPT: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a user asks for, checked.
+
+    Attributes:
+        experiment: The experiment.
+        argv: The words for its program: flags first, then what stood behind `--`.
+        plan: The placement.
+        root: The project's directory.
+        cluster_file: The description.
+        data_dir: A student's own data as a task sees it, or "".
+    """
+
+    experiment: Experiment
+    argv: tuple[str, ...]
+    plan: Plan
+    root: Path
+    cluster_file: Path
+    data_dir: str
+
+
+def prepare(order: Order, home: Path) -> RunDir:
+    """Create `runs/<id>/run.json`, before anything starts.
+
+    Raises:
+        OSError: The directory cannot be written.
+    """
+    argv = with_seed(order.experiment, order.argv)
+    parameters = hyperparameters(order.experiment, argv)
+    seed = parameters.get("seed")
+    info = RunInfo(
+        run_id=new_run_id(order.experiment.name),
+        experiment=order.experiment.name,
+        program=order.experiment.program,
+        project=order.plan.name,
+        argv=argv,
+        hyperparameters=parameters,
+        seed=seed if isinstance(seed, int) else None,
+        data_dir=order.data_dir,
+        cluster=order.plan.cluster_spec(),
+        cluster_file=str(order.cluster_file),
+        cluster_sha256=order.plan.cluster_sha256,
+        services=order.experiment.services,
+        tasks=tuple(_place(order.plan)),
+        gpus=tuple(dict.fromkeys(gpu for task in order.plan.tasks for gpu in task.gpus)),
+        plan=asdict(order.plan),
+        git=git_state(order.root),
+        versions=versions(),
+        started_unix=time.time(),
+    )
+    run = RunDir(home / info.run_id)
+    run.create(info)
+    return run
+
+
+def with_seed(experiment: Experiment, argv: Sequence[str]) -> tuple[str, ...]:
+    """The same words with a seed among them, drawn if none was given, so that it is recorded."""
+    if "seed" not in experiment.flags or "seed" in hyperparameters(experiment, argv):
+        return tuple(argv)
+    return (f"--seed={secrets.randbelow(MAX_SEED)}", *argv)
+
+
+def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
+    """The program's flags among its words, with their values; the last one of a name counts."""
+    found: dict[str, Any] = {}
+    words = list(argv)
+    for position, word in enumerate(words):
+        name, equals, raw = word.removeprefix("--").partition("=")
+        flag = experiment.flags.get(name)
+        if flag is None or not word.startswith("--"):
+            continue
+        if not equals:
+            following = words[position + 1 : position + 2]
+            raw = "true" if flag.is_switch or not following else following[0]
+        try:
+            value = flag.parse(raw)
+        except (ValueError, ArgumentTypeError):  # behind `--`, unchecked: the program refuses it
+            value = raw
+        found[name] = value if isinstance(value, int | float | str | bool) else str(value)
+    return found
+
+
+def conduct(
+    run: RunDir,
+    *,
+    boot: Callable[[], Environment],
+    found: Environment | None,
+    keep: bool,
+    view: Callable[[], AbstractContextManager[View]],
+    say: Say,
+) -> Summary:
+    """Boot if nothing is up, submit, follow, collect, sum up, and take down what was booted.
+
+    Args:
+        run: What `prepare` created.
+        boot: Boots an environment.
+        found: The environment that is up already, or None.
+        keep: Whether an environment that this call boots stays up.
+        view: Makes the context manager of a view; entered while the run is followed.
+        say: Receives progress.
+
+    Returns:
+        The summary of a run that has ended, in whatever state.
+
+    Raises:
+        LabError: It could not be run, or the environment went; `run.json` says so.
+        KeyboardInterrupt: The user ended it; `run.json` says so.
+    """
+    environment = found
+    with run.locked(), _signals_as_interrupt():
+        try:
+            if environment is None:
+                environment = boot()
+            lifecycle.enter(run, environment)
+            with view() as shown:
+                _follow(run, environment, shown)
+            return lifecycle.finish(run)
+        except KeyboardInterrupt:
+            _end(run, State.CANCELLED, INTERRUPTED)
+            raise
+        except (LabError, OSError) as error:
+            _end(run, State.FAILED, str(error))
+            raise
+        finally:
+            if found is None and environment is not None and not keep:
+                with _undisturbed():
+                    environment.down(say)
+
+
+def _follow(run: RunDir, environment: Environment, view: View) -> None:
+    """Submit the run and bring it home; when that breaks off, end it on the volume too."""
+    try:
+        with _deferred():
+            lifecycle.submit(run, environment)
+        lifecycle.bring_home(run, environment, follow=True, view=view)
+    except KeyboardInterrupt:
+        view.notice("interrupted: the run ends and comes home; Ctrl-C again gives up on it")
+        environment.cancel(run.run_id, INTERRUPTED)
+        lifecycle.bring_home(run, environment, follow=True, view=view)
+        raise
+    except OSError as error:
+        environment.cancel(run.run_id, f"the helper could not go on: {error}")
+        raise
+
+
+def _end(run: RunDir, state: State, reason: str) -> None:
+    """Sum up a run that broke off; what its tasks say of its end goes first."""
+    if not State(lifecycle.finish(run).state).ended:
+        lifecycle.end_as(run, state, reason)
+        lifecycle.finish(run)
+
+
+@contextmanager
+def _deferred() -> Iterator[None]:
+    """Let Ctrl-C wait until the block has ended: a request is on the volume, or it is not."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *_ALSO_INTERRUPT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _signals_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP like Ctrl-C: what this call started is taken down."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in _ALSO_INTERRUPT}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let no signal break off a clean-up half-way."""
+    numbers = (signal.SIGINT, *_ALSO_INTERRUPT)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _place(plan: Plan) -> Iterator[dict[str, Any]]:
+    for task in plan.tasks:
+        yield {
+            "task": task.name,
+            "node": task.node,
+            "address": f"{task.node}:{task.port}",
+            "gpus": task.gpus,
+        }

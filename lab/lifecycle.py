@@ -1,0 +1,231 @@
+"""The life of a run: submit → follow → finish.
+
+Whoever follows a run may stop and another may go on: everything that is needed lies in
+`runs/<id>/` and on the run volume.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from lab.backends import Environment
+from lab.collect import Collector
+from lab.progress import LineReader, read_progress
+from lab.runs import RunDir, RunInfo
+from lab.summary import Summary, read_statuses, summary_of, write_summary
+from lab.task.protocol import Request, State, TaskStatus
+
+
+class View(Protocol):
+    """Whoever watches a run."""
+
+    def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        """New records of a task."""
+
+    def status(self, status: TaskStatus) -> None:
+        """A task's new state."""
+
+    def forget(self, task: str) -> None:
+        """The task's records come again from the first."""
+
+    def tick(self) -> None:
+        """Time has passed; called at least once a second."""
+
+    def notice(self, line: str) -> None:
+        """One line for the user."""
+
+
+class NoView:
+    """Nobody watches."""
+
+    def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        """Nothing."""
+
+    def status(self, status: TaskStatus) -> None:
+        """Nothing."""
+
+    def forget(self, task: str) -> None:
+        """Nothing."""
+
+    def tick(self) -> None:
+        """Nothing."""
+
+    def notice(self, line: str) -> None:
+        """Nothing."""
+
+
+def enter(run: RunDir, environment: Environment) -> RunInfo:
+    """Write into `run.json` and beside it what the run really runs on."""
+    tasks = tuple(asdict(task) for task in environment.tasks())
+    for task in tasks:
+        del task["alive"], task["detail"]
+    name, text = environment.description()
+    (run.path / PurePosixPath(name).name).write_text(text, encoding="utf-8")
+    return run.update(
+        backend=environment.backend,
+        project=environment.project,
+        cluster=environment.cluster_spec(),
+        tasks=tasks,
+        gpus=tuple(dict.fromkeys(gpu for task in tasks for gpu in task["gpus"])),
+        provenance=environment.provenance(),
+    )
+
+
+def submit(run: RunDir, environment: Environment) -> None:
+    """Hand the run to the agents.
+
+    Raises:
+        LabError: Another run is under way in this environment.
+    """
+    info = run.read()
+    now = time.time()
+    environment.submit(
+        Request(
+            run_id=info.run_id,
+            experiment=info.experiment,
+            program=info.program,
+            args=info.argv,
+            cluster=dict(info.cluster),
+            services=info.services,
+            data_dir=info.data_dir,
+            submitted_unix=now,
+        )
+    )
+    run.update(state=State.STARTING, submitted_unix=now)
+
+
+def bring_home(run: RunDir, environment: Environment, *, follow: bool, view: View) -> None:
+    """Collect a run; with `follow` until its last task has ended.
+
+    Raises:
+        LabError: The environment has gone, or the disk is full; what came is kept.
+    """
+    readers: dict[str, LineReader] = {}
+
+    def appended(path: str, data: bytes) -> None:
+        task = _task_of(path, "tasks", ".jsonl")
+        if task:
+            records = list(readers.setdefault(task, LineReader()).feed(data))
+            if records:
+                view.records(task, records)
+
+    def replaced(path: str, data: bytes) -> None:
+        if task := _task_of(path, "tasks", ".jsonl"):
+            # What is on the volume is not what came before: from here on it counts anew.
+            readers.pop(task, None)
+            view.forget(task)
+            appended(path, data)
+        if _task_of(path, "status", ".json"):
+            status = TaskStatus.from_json(data.decode("utf-8", errors="replace"))
+            view.status(status)
+            _follow_state(run, status)
+
+    _replay(run, readers, view)
+    collector = Collector(run.path, appended, replaced)
+    for chunk in environment.ship(run.run_id, collector.offsets(), follow=follow):
+        if chunk is not None:
+            collector.accept(chunk)
+        view.tick()
+    if collector.refused:
+        view.notice(
+            f"{len(collector.refused)} files of run {run.run_id} have names that belong to lab"
+            f" and stay on the volume: {', '.join(collector.refused[:3])}"
+        )
+
+
+def finish(run: RunDir) -> Summary:
+    """Say what the run came to, if all of its tasks have ended: `run.json`, the summary.
+
+    Returns:
+        The summary; its state is the run's, ended or not.
+    """
+    info = run.read()
+    statuses = read_statuses(run, info)
+    if not info.state.ended:
+        state, reason = verdict(info, statuses)
+        ended = [each.ended_unix for each in statuses.values() if each.ended_unix is not None]
+        stopped = (max(ended) if ended else time.time()) if state.ended else None
+        info = run.update(state=state, reason=reason, stopped_unix=stopped)
+    progress = {task: read_progress(run.records(task), task) for task in info.task_names()}
+    summary = summary_of(info, statuses, progress)
+    if info.state.ended:
+        write_summary(run, summary)
+    return summary
+
+
+def end_as(run: RunDir, state: State, reason: str) -> None:
+    """End a run for a reason that its tasks do not know."""
+    if not run.read().state.ended:
+        run.update(state=state, reason=reason, stopped_unix=time.time())
+
+
+def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, str]:
+    """Where the run stands, and why, from the states of its tasks; a pure function.
+
+    A task that failed or was lost makes the run fail, and is the reason; a cancelled one makes it
+    cancelled; it has succeeded when all tasks that are no services have.
+    """
+    names = info.task_names()
+    states = {name: statuses[name].state for name in names if name in statuses}
+    if len(states) < len(names) or not all(state.ended for state in states.values()):
+        return _furthest(states.values(), info.state), info.reason
+    for culprit in (State.FAILED, State.LOST):
+        guilty = [statuses[name] for name in names if states[name] is culprit]
+        if guilty:
+            first = min(guilty, key=lambda status: status.ended_unix or float("inf"))
+            return State.FAILED, f"{first.task} {explain(first)}"
+    for name in names:
+        if states[name] is State.CANCELLED and not info.is_service(name):
+            return State.CANCELLED, statuses[name].reason
+    return State.SUCCEEDED, ""
+
+
+def explain(status: TaskStatus) -> str:
+    """A task's state and reason in words: `failed: exit code 1`."""
+    reason = status.reason
+    if status.state is State.SUCCEEDED and not reason:
+        return status.state.value
+    if not reason and status.signal:
+        reason = status.signal
+    if not reason and status.exit_code is not None:
+        reason = f"exit code {status.exit_code}"
+    return f"{status.state.value}: {reason}" if reason else status.state.value
+
+
+def _furthest(states: Iterable[State], now: State) -> State:
+    """Where a run stands that has not ended: as far as its foremost task, and never back."""
+    order = [State.PENDING, State.STARTING, State.READY, State.TRAINING]
+    # A task that has ended had been training before.
+    reached = [order.index(state) if state in order else len(order) - 1 for state in states]
+    return order[max([order.index(now), *reached])]
+
+
+def _follow_state(run: RunDir, status: TaskStatus) -> None:
+    """Let `run.json` know that the run trains as soon as one task does."""
+    if status.state is State.TRAINING and run.read().state in {State.PENDING, State.STARTING}:
+        run.update(state=State.TRAINING)
+
+
+def _replay(run: RunDir, readers: dict[str, LineReader], view: View) -> None:
+    """Show the view what is at home already, and leave half a line with its reader."""
+    info = run.read()
+    for task in info.task_names():
+        path = run.records(task)
+        if path.is_file():
+            reader = readers.setdefault(task, LineReader())
+            with path.open("rb") as file:
+                while data := file.read(1 << 20):
+                    view.records(task, list(reader.feed(data)))
+    for status in read_statuses(run, info).values():
+        view.status(status)
+
+
+def _task_of(path: str, directory: str, suffix: str) -> str | None:
+    parts = PurePosixPath(path).parts
+    if len(parts) == 2 and parts[0] == directory and parts[1].endswith(suffix):  # noqa: PLR2004
+        return parts[1].removesuffix(suffix)
+    return None

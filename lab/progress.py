@@ -1,0 +1,156 @@
+"""What the records of a task say so far: one fold for the live view and for the summary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeGuard
+
+_NUMBERS: Final = ("epoch", "local_step", "global_step", "loss", "staleness", "batch_size")
+_STEPS: Final = frozenset({"step", "epoch"})
+
+FIRST_SEQ: Final = 0
+"""The first sequence number of an attempt."""
+
+
+@dataclass(slots=True)
+class TaskProgress:
+    """The records of one task, folded.
+
+    Attributes:
+        task: `worker-0`.
+        epoch: The newest record's epoch, 0-based, or None.
+        local_step: The newest local step, or None.
+        global_step: The newest global step, or None.
+        highest: The highest global step, or None.
+        loss: The newest loss, or None.
+        staleness: The newest staleness, in updates by others, or None.
+        batch_size: The newest batch size, or None.
+        accuracy: The task's own last accuracy, a share, or None.
+        probe: The probe variable beside the final parameters, or None.
+        probe_global_step: The global step read together with the probe, or None.
+        final_accuracy: The accuracy of the final parameters, a share, or None.
+        first_step_unix: When its first step had ended, in seconds since the epoch, or None.
+        last_unix: When its newest record was written, in seconds since the epoch, or None.
+        records: How many records there are.
+        lost: How many sequence numbers are missing.
+        attempt: The newest attempt.
+        message: The newest event's message.
+        global_marks: Time and global step of the first and of the newest step record.
+    """
+
+    task: str
+    epoch: int | None = None
+    local_step: int | None = None
+    global_step: int | None = None
+    highest: int | None = None
+    loss: float | None = None
+    staleness: int | None = None
+    batch_size: int | None = None
+    accuracy: float | None = None
+    probe: int | None = None
+    probe_global_step: int | None = None
+    final_accuracy: float | None = None
+    first_step_unix: float | None = None
+    last_unix: float | None = None
+    records: int = 0
+    lost: int = 0
+    attempt: int = 0
+    message: str = ""
+    _first: tuple[float, int] | None = None
+    _newest: tuple[float, int] | None = None
+    global_marks: list[tuple[float, int]] = field(default_factory=list)
+    _expected: dict[int, int] = field(default_factory=dict)
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Fold one record; a field that is missing changes nothing."""
+        self.records += 1
+        self._count(record)
+        for name in _NUMBERS:
+            if _is_number(record.get(name)):
+                setattr(self, name, record[name])
+        if isinstance(record.get("global_step"), int):
+            self.highest = max(self.highest or 0, record["global_step"])
+        if _is_number(record.get("time_unix")):
+            self.last_unix = record["time_unix"]
+        if record.get("kind") in _STEPS:
+            self._step(record)
+        if isinstance(record.get("message"), str):
+            self.message = record["message"]
+        if _is_number(record.get("probe")):
+            self.probe = record["probe"]
+            self.probe_global_step = record.get("global_step")
+            self.final_accuracy = record.get("accuracy")
+        elif _is_number(record.get("accuracy")):
+            self.accuracy = record["accuracy"]
+
+    @property
+    def steps_per_s(self) -> float | None:
+        """Local steps per second from the first step record to the newest, or None."""
+        if self._first is None or self._newest is None:
+            return None
+        seconds = self._newest[0] - self._first[0]
+        return (self._newest[1] - self._first[1]) / seconds if seconds > 0 else None
+
+    def _count(self, record: dict[str, Any]) -> None:
+        """Find sequence numbers that never came: `seq` rises by one per task and attempt."""
+        seq, attempt = record.get("seq"), record.get("attempt", 0)
+        if not isinstance(seq, int) or not isinstance(attempt, int):
+            return
+        expected = self._expected.get(attempt, FIRST_SEQ)
+        self.lost += max(0, seq - expected)
+        self._expected[attempt] = max(expected, seq + 1)
+        self.attempt = max(self.attempt, attempt)
+
+    def _step(self, record: dict[str, Any]) -> None:
+        time, step = record.get("time_unix"), record.get("local_step")
+        if not _is_number(time) or not isinstance(step, int):
+            return
+        if self._first is None:
+            self._first = (time, step)
+            step_time = record.get("step_time_s")
+            # The record stands behind `step` steps; the first of them ended so much earlier.
+            earlier = (step - 1) * step_time if _is_number(step_time) else 0.0
+            self.first_step_unix = time - earlier
+        self._newest = (time, step)
+        if isinstance(record.get("global_step"), int):
+            self.global_marks = [*self.global_marks[:1], (time, record["global_step"])]
+
+
+class LineReader:
+    """Cuts the bytes of one file of records into records, wherever the pieces end."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """The records that these bytes complete; a line that is no JSON object is passed over."""
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        return _records(lines)
+
+
+def read_progress(path: Path, task: str) -> TaskProgress:
+    """Fold a task's file of records; a file that is missing is an empty one."""
+    progress = TaskProgress(task)
+    if path.is_file():
+        with path.open("rb") as file:
+            for record in _records(line for line in file if line.endswith(b"\n")):
+                progress.add(record)
+    return progress
+
+
+def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)

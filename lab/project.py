@@ -1,0 +1,161 @@
+"""The project's directory, the description in it, and what an experiment needs of both."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from lab.cluster import Cluster, load_cluster
+from lab.errors import InputError
+from lab.task.experiments import EXPERIMENTS, Experiment
+
+DEFAULT_CLUSTER: Final = "cluster.yaml"
+SCRIPTS: Final = "scripts"
+DATA: Final = "data"
+
+
+def cluster_path(given: str | None) -> Path:
+    """The description that is meant: the flag's, or `cluster.yaml` in this directory.
+
+    Raises:
+        InputError: There is none.
+    """
+    path = Path(given or DEFAULT_CLUSTER)
+    if given is None and not path.exists():
+        raise InputError(
+            f"no {DEFAULT_CLUSTER} in {Path.cwd()}",
+            "go to the project's directory, or name a description with --cluster",
+        )
+    return path
+
+
+def default_name() -> str | None:
+    """The name in this directory's description; None when there is none, or it is not valid."""
+    try:
+        return load_cluster(Path(DEFAULT_CLUSTER)).name
+    except (InputError, OSError):
+        return None
+
+
+def find_root(description: Path) -> Path:
+    """The project's directory: the nearest one above the description that holds `scripts/`.
+
+    Raises:
+        InputError: There is none.
+    """
+    for folder in description.resolve().parents:
+        if (folder / SCRIPTS).is_dir():
+            return folder
+    raise InputError(
+        f"no {SCRIPTS}/ beside {description} or above it",
+        "keep the description in a project's directory",
+    )
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of this name.
+
+    Raises:
+        InputError: There is none.
+    """
+    found = EXPERIMENTS.get(name)
+    if found is None:
+        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InputError(f"no experiment {name!r}", f"{hint}see `lab experiments`")
+    return found
+
+
+def check_jobs(wanted: Experiment, cluster: Cluster, description: Path, root: Path) -> None:
+    """See that the cluster has every job that the experiment needs.
+
+    Raises:
+        InputError: One is missing; a description that fits is named.
+    """
+    missing = [job for job in wanted.jobs if job not in cluster.jobs]
+    if not missing:
+        return
+    fitting = next(
+        (path for path in _descriptions(root) if _has_jobs(path, wanted.jobs)),
+        None,
+    )
+    mend = f"try --cluster {_relative(fitting)}" if fitting else "add it under `jobs:`"
+    raise InputError(
+        f"experiment {wanted.name!r} needs the job {missing[0]!r}, which {description} lacks", mend
+    )
+
+
+def check_program(wanted: Experiment, root: Path) -> None:
+    """See that the experiment's program is there and is Python, before anything starts.
+
+    Raises:
+        InputError: It is missing, unreadable, or has a syntax error.
+    """
+    path = root / SCRIPTS / wanted.program
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(
+            f"the program of experiment {wanted.name!r}, {path}, is missing", "put it there"
+        ) from None
+    try:
+        compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        place = f"{path}:{error.lineno}:{error.offset}"
+        raise InputError(f"{place}: {error.msg}", "mend the program") from error
+    except ValueError as error:  # null bytes
+        raise InputError(f"{path}: {error}", "mend the program") from error
+
+
+def check_data_dir(given: str | None) -> Path | None:
+    """The directory with a student's own data, absolute, or None.
+
+    Raises:
+        InputError: It is no directory, or it cannot be read.
+    """
+    if given is None:
+        return None
+    path = Path(given).expanduser().resolve()
+    if not path.is_dir():
+        raise InputError(f"--data_dir: {given} is no directory", "name the one with the IDX files")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise InputError(f"--data_dir: {given} cannot be read", "mend its permissions")
+    return path
+
+
+def data_dir_inside(path: Path | None, backend: str, root: Path) -> str:
+    """The same directory as a task sees it; "" for the data that is shipped.
+
+    Raises:
+        InputError: A container cannot see it.
+    """
+    if path is None:
+        return ""
+    if backend != "compose":
+        return str(path)
+    data = (root / DATA).resolve()
+    if not path.is_relative_to(data):
+        raise InputError(
+            f"--data_dir: containers see only what lies in {data}, and {path} does not",
+            "move it there, or use --backend local",
+        )
+    return str(Path("/lab") / DATA / path.relative_to(data))
+
+
+def _descriptions(root: Path) -> Sequence[Path]:
+    return [root / DEFAULT_CLUSTER, *sorted((root / "clusters").glob("*.yaml"))]
+
+
+def _has_jobs(path: Path, jobs: Sequence[str]) -> bool:
+    try:
+        return all(job in load_cluster(path).jobs for job in jobs)
+    except (InputError, OSError):
+        return False
+
+
+def _relative(path: Path) -> str:
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)

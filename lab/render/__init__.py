@@ -1,0 +1,128 @@
+"""From a plan to the file of an orchestrator, and that file on the disk."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from lab.cluster import load_cluster
+from lab.errors import InputError, LabError
+from lab.gpus import take_inventory
+from lab.plan import Plan, place
+from lab.render.compose import render
+from lab.render.header import read_mode
+from lab.task.protocol import write_atomically
+from lab.task.text import short, visible
+
+__all__ = [
+    "plan_file",
+    "read_mode",
+    "recorded_mode",
+    "render",
+    "render_file",
+    "stale_diff",
+    "write",
+]
+
+
+def plan_file(cluster_path: Path, mode: str) -> Plan:
+    """Read a description and place it.
+
+    Args:
+        cluster_path: The description.
+        mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+
+    Raises:
+        LabError: It cannot be read, has faults, or does not fit the box.
+    """
+    cluster = load_cluster(cluster_path)
+    return place(cluster, take_inventory(mode, cluster))
+
+
+def render_file(
+    cluster_path: Path,
+    mode: str,
+    *,
+    relative_to: Path = Path(),
+    say: Callable[[str], None] | None = None,
+) -> str:
+    """Render a description.
+
+    Args:
+        cluster_path: The description.
+        mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        relative_to: The directory of the rendered file: its header names the description from
+            there, so that it is the same wherever the command is called.
+        say: Receives the plan's notices, one line each.
+
+    Returns:
+        The text of the compose file.
+
+    Raises:
+        LabError: The description cannot be read, has faults, or does not fit the box.
+    """
+    plan = plan_file(cluster_path, mode)
+    if say is not None:
+        for notice in plan.notices:
+            say(notice)
+    name = os.path.relpath(cluster_path.absolute(), relative_to.absolute())
+    return render(plan, cluster_file=Path(name).as_posix())
+
+
+def recorded_mode(path: Path) -> str | None:
+    """How GPUs are pinned in a rendered file; None where there is no such file or header."""
+    return read_mode(_present(path))
+
+
+def stale_diff(path: Path, text: str) -> str:
+    """How a rendered file differs from what it should be.
+
+    Args:
+        path: The file; one that is missing counts as empty.
+        text: What it should be.
+
+    Returns:
+        A unified diff, with control characters made visible; "" where there is no difference.
+
+    Raises:
+        InputError: The file cannot be read.
+    """
+    present = _present(path)
+    if present == text:
+        return ""
+    name = short(str(path))
+    lines = difflib.unified_diff(
+        present.splitlines(), text.splitlines(), name, f"{name} (rendered again)", lineterm=""
+    )
+    shown = "\n".join(visible(line) for line in lines)
+    # Line ends alone make no line of a diff.
+    return f"{shown or f'{name}: its line ends differ'}\n"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a rendered file, whole or not at all.
+
+    Raises:
+        LabError: It cannot be written there.
+    """
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        raise LabError(
+            f"{short(str(path))} cannot be written ({error.strerror})",
+            "name another file with `--output`",
+        ) from None
+
+
+def _present(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise InputError(
+            f"{short(str(path))} cannot be read ({error.strerror})",
+            "name another file with `--output`",
+        ) from None

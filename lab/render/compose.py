@@ -1,0 +1,222 @@
+"""Plan → docker-compose.yml. A pure function: the same plan gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from lab.plan import Link, Plan, PlannedNode, PlannedTask
+from lab.render.emit import Block, Value, Variable, compose_yaml
+from lab.render.header import header
+from lab.sizes import memory_for_engine
+
+CPU_IMAGE: Final = "lab:cpu"
+CUDA_IMAGE: Final = "lab:cuda"
+TENSORFLOW: Final = {
+    CPU_IMAGE: "tensorflow-cpu==2.21.*",
+    CUDA_IMAGE: "tensorflow[and-cuda]==2.21.*",
+}
+"""What pip installs into each image, unless `LAB_TENSORFLOW` says something else."""
+
+BASE_IMAGE: Final = "python:3.11-slim-bookworm"
+
+# Without these two a CUDA base image shows every card to every container.
+NO_GPU: Final = {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+_COMMENTS: Final = {
+    "x-service": "What every container has: one image, and as few rights as possible.",
+    "x-anchor": "A node: holds the hostname, the address and the shared memory; runs no program.",
+    "x-task": "A task: joins the network and the shared memory of its node.",
+    "x-environment": "What every task knows of the cluster.",
+    "x-no-gpu": "Sees no GPU, whatever the image says.",
+    "x-gpu": "Numbers its GPUs as nvidia-smi does.",
+    "x-labels": "By these `lab` knows its containers, from any directory.",
+    "services": "First the nodes, then the tasks.",
+    "networks": "Closed to the outside: TensorFlow's servers execute whatever they are sent.",
+    "volumes": "What the tasks report, and their models.",
+}
+
+
+def image_of(plan: Plan) -> str:
+    """The image that a plan's containers use, unless `LAB_IMAGE` names another."""
+    return CUDA_IMAGE if any(task.gpus for task in plan.tasks) else CPU_IMAGE
+
+
+def render(plan: Plan, *, cluster_file: str = "cluster.yaml") -> str:
+    """Write a plan as a compose file.
+
+    Args:
+        plan: The plan.
+        cluster_file: The description that it was made from, as the header names it.
+
+    Returns:
+        The whole text of the file. Its paths are relative to the project's directory.
+    """
+    blocks = _Blocks(plan)
+    services: dict[str, Value] = {}
+    for node in plan.nodes:
+        services[node.name] = _anchor(node, blocks)
+    for task in plan.tasks:
+        services[task.name] = _task(task, blocks)
+    label = {"lab.project": plan.name}
+    document: dict[str, Value] = {
+        "name": plan.name,
+        **{f"x-{block.name}": block for block in blocks.used(plan)},
+        "services": services,
+        "networks": {"cluster": {"internal": True, "labels": label}},
+        "volumes": {"runs": {"labels": label}},
+    }
+    return header(plan, cluster_file) + compose_yaml(document, _COMMENTS)
+
+
+class _Blocks:
+    """What services have in common; each is written once."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.service = Block(_service(image_of(plan)), name="service")
+        self.anchor = Block(_ANCHOR, (self.service,), "anchor")
+        self.task = Block(_TASK, (self.service,), "task")
+        self.no_gpu = Block(NO_GPU, name="no-gpu")
+        self.gpu = Block({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, name="gpu")
+        self.environment = Block(_environment(plan), name="environment")
+        labels = {"lab.project": plan.name, "lab.cluster-sha256": plan.cluster_sha256}
+        self.labels = Block(labels, name="labels")
+
+    def used(self, plan: Plan) -> list[Block]:
+        """Those that some service merges, each behind the ones that it merges itself."""
+        gpu = [self.gpu] if any(task.gpus for task in plan.tasks) else []
+        first = [self.service, self.anchor, self.task, self.environment, self.no_gpu]
+        return [*first, *gpu, self.labels]
+
+
+def _service(image: str) -> dict[str, Value]:
+    return {
+        "image": Variable(f"${{LAB_IMAGE:-{image}}}"),
+        "build": {
+            "context": ".",
+            "dockerfile": "Dockerfile.gpu",
+            "network": Variable("${LAB_BUILD_NETWORK:-default}"),
+            "args": {
+                "BASE_IMAGE": Variable(f"${{LAB_BASE_IMAGE:-{BASE_IMAGE}}}"),
+                "TENSORFLOW": Variable(f"${{LAB_TENSORFLOW:-{TENSORFLOW[image]}}}"),
+            },
+        },
+        "init": True,
+        "user": "1000:1000",
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "read_only": True,
+        "tmpfs": ["/tmp"],  # noqa: S108  (a container's own)
+        "pids_limit": 4096,
+    }
+
+
+def _health(what: str, start_period: str) -> dict[str, Value]:
+    return {
+        "test": ["CMD", "python", "-S", "-m", "lab.task.health", what],
+        "interval": "1s",
+        "timeout": "10s",
+        "retries": 3,
+        "start_period": start_period,
+    }
+
+
+def _mount(source: str, target: str) -> dict[str, Value]:
+    # The engine would make a folder that is missing, as root's.
+    bind: dict[str, Value] = {"create_host_path": False}
+    mount: dict[str, Value] = {"type": "bind", "source": source, "target": target}
+    return {**mount, "read_only": True, "bind": bind}
+
+
+_ANCHOR: Final[dict[str, Value]] = {
+    "command": ["python", "-m", "lab.task.anchor"],
+    "networks": ["cluster"],
+    "ipc": "shareable",
+    "shm_size": "1g",
+    "healthcheck": _health("anchor", "20s"),
+}
+_TASK: Final[dict[str, Value]] = {
+    "command": ["python", "-m", "lab.task.agent"],
+    "stop_grace_period": "15s",
+    "volumes": [
+        {"type": "volume", "source": "runs", "target": "/runs"},
+        _mount("./scripts", "/lab/scripts"),
+        _mount("./data", "/lab/data"),
+    ],
+    "healthcheck": _health("task", "60s"),
+}
+
+
+def _environment(plan: Plan) -> dict[str, Value]:
+    return {
+        "LAB_PROJECT": plan.name,
+        "LAB_CLUSTER": json.dumps(plan.cluster_spec()),
+        "LAB_RUNS": "/runs",
+        "LAB_SCRIPTS": "/lab/scripts",
+        "LAB_DATA": "/lab/data",
+        "LAB_EXPERIMENT": Variable("${LAB_EXPERIMENT:-}"),
+        "LAB_FLAGS": Variable("${LAB_FLAGS:-}"),
+    }
+
+
+def _anchor(node: PlannedNode, blocks: _Blocks) -> Block:
+    environment: dict[str, Value] = {"LAB_NODE": node.name}
+    service: dict[str, Value] = {"hostname": node.name}
+    if node.link is not None:
+        environment.update(_link(node.link))
+        # The only service that may change a network: its own, at its start.
+        service.update({"user": "0:0", "cap_add": ["NET_ADMIN"]})
+    service["environment"] = Block(environment, (blocks.no_gpu,))
+    service["labels"] = Block({"lab.node": node.name}, (blocks.labels,))
+    return Block(service, (blocks.anchor,))
+
+
+def _link(link: Link) -> dict[str, Value]:
+    variables: dict[str, Value] = {}
+    if link.rate_bits is not None:
+        variables["LAB_LINK_RATE_BITS"] = str(link.rate_bits)
+    if link.delay_us is not None:
+        variables["LAB_LINK_DELAY_US"] = str(link.delay_us)
+    return variables
+
+
+def _task(task: PlannedTask, blocks: _Blocks) -> Block:
+    environment: dict[str, Value] = {"LAB_NODE": task.node, "LAB_TASK": task.name}
+    if task.gpu_memory_fraction is not None:
+        environment["LAB_GPU_MEMORY_FRACTION"] = f"{task.gpu_memory_fraction:.12g}"
+    joined = f"service:{task.node}"
+    service: dict[str, Value] = {
+        "network_mode": joined,
+        "ipc": joined,
+        "depends_on": {task.node: {"condition": "service_healthy", "restart": True}},
+        "environment": Block(
+            environment, (blocks.environment, blocks.gpu if task.gpus else blocks.no_gpu)
+        ),
+        **_limits(task),
+    }
+    if task.gpus:
+        service["deploy"] = {"resources": {"reservations": {"devices": [_devices(task.gpus)]}}}
+    labels: dict[str, Value] = {"lab.node": task.node, "lab.task": task.name}
+    service["labels"] = Block(labels, (blocks.labels,))
+    return Block(service, (blocks.task,))
+
+
+def _limits(task: PlannedTask) -> dict[str, Value]:
+    limits: dict[str, Value] = {}
+    if task.cpus is not None:
+        limits["cpus"] = task.cpus
+    if task.cpuset is not None:
+        limits["cpuset"] = task.cpuset
+    if task.memory_bytes is not None:
+        limits["mem_limit"] = memory_for_engine(task.memory_bytes)
+    return limits
+
+
+def _devices(gpus: tuple[str, ...]) -> dict[str, Value]:
+    # Never a count, never no ids: the engine would give the container every card.
+    return {
+        "driver": "nvidia",
+        "device_ids": list(gpus),
+        "capabilities": ["gpu", "compute", "utility"],
+    }

@@ -1,0 +1,287 @@
+"""The run: its directory `runs/<id>/`, and `run.json`: what it was and where it stands."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from lab.errors import InputError, LabError
+from lab.task.protocol import RUN_ID, Request, State, write_atomically
+
+FORMAT: Final = 1
+"""The version of `run.json`; a reader refuses a later one."""
+
+DEFAULT_RUNS_DIR: Final = "runs"
+LAST: Final = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What `run.json` holds.
+
+    Attributes:
+        run_id: The run's name, also its directory's.
+        experiment: The experiment's name.
+        program: The program's path in `scripts/`.
+        state: Where the run stands.
+        reason: Why it stands there, in words; may be empty.
+        backend: `local` or `compose`; empty while none is chosen.
+        project: The name of the environment that it runs in.
+        argv: The program's arguments behind the standard flags.
+        hyperparameters: Those of `argv` that are flags of the program, with their values.
+        seed: The seed that was given, or chosen; None where the program takes none.
+        data_dir: Directory with a student's own data, or "".
+        cluster: TensorFlow's cluster spec.
+        cluster_file: The description that it was made from, or "" where it is not known.
+        cluster_sha256: The description's digest.
+        services: Jobs that serve until every other job has ended.
+        tasks: Task, node, address and GPUs of every task, in the plan's order.
+        gpus: Device ids of all cards that the run could see.
+        plan: The placement, as it was booted; None in an environment that was up before.
+        git: `commit` and `dirty` of the project's directory, or None outside a repository.
+        versions: Of lab, Python and the libraries of this side.
+        provenance: What really ran: image digest or interpreter, engine or kernel.
+        started_unix: When the run was asked for, in seconds since the epoch.
+        submitted_unix: When it was handed to the agents, in seconds since the epoch, or None.
+        stopped_unix: When its last task had ended, in seconds since the epoch, or None.
+    """
+
+    run_id: str
+    experiment: str
+    program: str = ""
+    state: State = State.PENDING
+    reason: str = ""
+    backend: str = ""
+    project: str = ""
+    argv: tuple[str, ...] = ()
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    data_dir: str = ""
+    cluster: Mapping[str, list[str]] = field(default_factory=dict)
+    cluster_file: str = ""
+    cluster_sha256: str = ""
+    services: tuple[str, ...] = ("ps",)
+    tasks: tuple[Mapping[str, Any], ...] = ()
+    gpus: tuple[str, ...] = ()
+    plan: Mapping[str, Any] | None = None
+    git: Mapping[str, Any] | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    provenance: Mapping[str, str] = field(default_factory=dict)
+    started_unix: float = 0.0
+    submitted_unix: float | None = None
+    stopped_unix: float | None = None
+    format: int = FORMAT
+
+    @classmethod
+    def of_request(cls, request: Request, *, backend: str, project: str) -> RunInfo:
+        """What is known of a run that was begun without this helper."""
+        return cls(
+            run_id=request.run_id,
+            experiment=request.experiment,
+            program=request.program,
+            state=State.STARTING,
+            backend=backend,
+            project=project,
+            argv=request.args,
+            data_dir=request.data_dir,
+            cluster=request.cluster,
+            services=request.services,
+            started_unix=request.submitted_unix,
+            submitted_unix=request.submitted_unix,
+        )
+
+    def task_names(self) -> list[str]:
+        """Names of all tasks, in the cluster's order."""
+        return [f"{job}-{i}" for job, hosts in self.cluster.items() for i in range(len(hosts))]
+
+    def is_service(self, task: str) -> bool:
+        """Whether this task serves the others and ends when they have ended."""
+        return task.rpartition("-")[0] in self.services
+
+    def to_json(self) -> str:
+        """Indented JSON with a final line end."""
+        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> RunInfo:
+        """Read it back.
+
+        Raises:
+            ValueError: The text is no `run.json` of this format.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            if raw["format"] > FORMAT:
+                raise ValueError(f"written by a later lab (format {raw['format']})")
+            tuples = {name: tuple(raw[name]) for name in ("argv", "services", "tasks", "gpus")}
+            return cls(**{**raw, **tuples, "state": State(raw["state"])})
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"not a run.json: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class RunDir:
+    """One run's directory at home."""
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        """The run's name."""
+        return self.path.name
+
+    @property
+    def info_path(self) -> Path:
+        """`run.json`."""
+        return self.path / "run.json"
+
+    @property
+    def summary_path(self) -> Path:
+        """`summary.json`."""
+        return self.path / "summary.json"
+
+    def records(self, task: str) -> Path:
+        """The records of one task, one JSON object a line."""
+        return self.path / "tasks" / f"{task}.jsonl"
+
+    def log(self, task: str) -> Path:
+        """The other lines of one task."""
+        return self.path / "logs" / f"{task}.log"
+
+    def status(self, task: str) -> Path:
+        """The state of one task."""
+        return self.path / "status" / f"{task}.json"
+
+    def create(self, info: RunInfo) -> None:
+        """Make the directory and write `run.json`, before anything starts.
+
+        Raises:
+            FileExistsError: The directory is there already.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir()
+        self.write(info)
+
+    def write(self, info: RunInfo) -> None:
+        """Replace `run.json` atomically."""
+        write_atomically(self.info_path, info.to_json())
+
+    def update(self, **changes: Any) -> RunInfo:  # noqa: ANN401  (fields of RunInfo)
+        """Change fields of `run.json` and return it."""
+        info = replace(self.read(), **changes)
+        self.write(info)
+        return info
+
+    def read(self) -> RunInfo:
+        """Read `run.json`.
+
+        Raises:
+            LabError: It is missing or unreadable.
+        """
+        try:
+            return RunInfo.from_json(self.info_path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise LabError(
+                f"{self.info_path} is missing", f"bring it home with `lab collect {self.run_id}`"
+            ) from None
+        except ValueError as error:
+            raise LabError(f"{self.info_path}: {error}", "move that directory away") from error
+
+    def complete(self) -> bool:
+        """Whether the run has ended and all of it is at home."""
+        if not (self.info_path.is_file() and self.summary_path.is_file()):
+            return False
+        return self.read().state.ended
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other collectors of this run away; the lock ends with its process.
+
+        Raises:
+            LabError: Another process collects this run.
+        """
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LabError(
+                    f"run {self.run_id} is being collected by another process",
+                    "wait until it has ended",
+                ) from None
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def runs_dir(given: str | None) -> Path:
+    """Where runs are kept: the flag, `LAB_RUNS_DIR`, or `./runs`.
+
+    Raises:
+        InputError: It is there and is no directory.
+    """
+    path = Path(given or os.environ.get("LAB_RUNS_DIR") or DEFAULT_RUNS_DIR)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is no directory", "name another one with --runs-dir")
+    return path
+
+
+def all_runs(home: Path) -> list[RunDir]:
+    """Every run at home, oldest first; what is no run is passed over."""
+    if not home.is_dir():
+        return []
+    found = [RunDir(path) for path in home.iterdir() if (path / "run.json").is_file()]
+    return sorted(found, key=lambda run: (run.read().started_unix, run.run_id))
+
+
+def resolve(word: str, ids: list[str], *, where: str) -> str:
+    """The run that a user names: its id, a unique beginning of it, or `last`.
+
+    Args:
+        word: What the user typed.
+        ids: The ids to choose from, oldest first.
+        where: Where they are, for the message.
+
+    Raises:
+        InputError: No run, or several, fit.
+    """
+    if not ids:
+        raise InputError(f"no run in {where}", "start one with `lab run async`")
+    if word == LAST:
+        return ids[-1]
+    if word in ids:
+        return word
+    fitting = [run_id for run_id in ids if run_id.startswith(word)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        some = ", ".join(fitting[:4])
+        raise InputError(f"{word!r} fits {len(fitting)} runs ({some})", "write more of it")
+    raise InputError(f"no run {word!r} in {where}", "see `lab runs`")
+
+
+def find_run(word: str, home: Path) -> RunDir:
+    """The run at home that a user names.
+
+    Raises:
+        InputError: No run, or several, fit.
+    """
+    ids = [run.run_id for run in all_runs(home)]
+    return RunDir(home / resolve(word, ids, where=str(home)))
+
+
+def safe_run_id(run_id: str) -> str:
+    """The id itself.
+
+    Raises:
+        LabError: It could be no directory's name.
+    """
+    if not RUN_ID.fullmatch(run_id):
+        raise LabError(f"not a run id: {run_id!r}", "remove that request from the run volume")
+    return run_id

@@ -1,0 +1,250 @@
+"""`summary.json` and `summary.csv`: what a run came to, from its files alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from lab.progress import TaskProgress, read_progress
+from lab.runs import RunDir, RunInfo
+from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol import State, TaskStatus, write_atomically
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSummary:
+    """One task's row; a field that does not apply is None.
+
+    Attributes:
+        task: `worker-0`.
+        job_name: `worker`.
+        task_index: 0.
+        node: The node that it ran on.
+        gpus: Device ids of its cards.
+        state: Where it ended.
+        exit_code: Its program's exit code; None when a signal ended it.
+        attempts: How often its program was started.
+        epoch: Its last epoch, 0-based.
+        local_step: Its own steps.
+        global_step: The global step that it saw last.
+        loss: Its last loss.
+        accuracy: Its test accuracy when it had finished, a share.
+        steps_per_s: Its local steps per second while it trained.
+        time_s: Seconds from the start of its program to its end.
+    """
+
+    task: str
+    job_name: str
+    task_index: int
+    node: str
+    gpus: list[str]
+    state: str
+    exit_code: int | None
+    attempts: int
+    epoch: int | None
+    local_step: int | None
+    global_step: int | None
+    loss: float | None
+    accuracy: float | None
+    steps_per_s: float | None
+    time_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a run came to; a field that cannot be known is None.
+
+    Attributes:
+        run_id: The run's name.
+        experiment: The experiment's name.
+        backend: `local` or `compose`.
+        state: Where the run ended.
+        reason: Why, in words; may be empty.
+        degraded: Whether it succeeded without all of its tasks.
+        global_step: The highest global step that a record holds.
+        updates_conserved: Whether no update was lost: the probe equals the global step, and the
+            local steps add up to it where each of them is an update of its own.
+        accuracy: Test accuracy of the final parameters, a share.
+        wall_s: Seconds from the request to the end of the last task.
+        first_step_s: Seconds from the request until every worker had made its first step.
+        steps_per_s: Global steps per second from the first step record to the last.
+        records_lost: Records whose sequence numbers are missing.
+        tasks: One row for each task, in the cluster's order.
+    """
+
+    run_id: str
+    experiment: str
+    backend: str
+    state: str
+    reason: str
+    degraded: bool
+    global_step: int | None
+    updates_conserved: bool | None
+    accuracy: float | None
+    wall_s: float | None
+    first_step_s: float | None
+    steps_per_s: float | None
+    records_lost: int
+    tasks: list[TaskSummary]
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    def to_csv(self) -> str:
+        """One row for each task, below a row of names; GPUs are separated by blanks."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        names = [each.name for each in fields(TaskSummary)]
+        writer.writerow(names)
+        for task in self.tasks:
+            row = asdict(task) | {"gpus": " ".join(task.gpus)}
+            writer.writerow([row[name] for name in names])
+        return text.getvalue()
+
+    @classmethod
+    def from_json(cls, text: str) -> Summary:
+        """Read it back.
+
+        Raises:
+            ValueError: The text is no summary.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            return cls(**{**raw, "tasks": [TaskSummary(**task) for task in raw["tasks"]]})
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"not a summary: {error}") from error
+
+
+def read_statuses(run: RunDir, info: RunInfo) -> dict[str, TaskStatus]:
+    """The status of every task that wrote one; one that cannot be read counts as none."""
+    found = {}
+    for task in info.task_names():
+        path = run.status(task)
+        if path.is_file():
+            try:
+                found[task] = TaskStatus.from_json(path.read_text(encoding="utf-8"))
+            except ValueError:
+                continue
+    return found
+
+
+def summarize(run: RunDir) -> Summary:
+    """Read a run's files and say what it came to.
+
+    Raises:
+        LabError: `run.json` is missing or unreadable.
+    """
+    info = run.read()
+    progress = {task: read_progress(run.records(task), task) for task in info.task_names()}
+    return summary_of(info, read_statuses(run, info), progress)
+
+
+def write_summary(run: RunDir, summary: Summary) -> None:
+    """Write `summary.json` and `summary.csv`."""
+    write_atomically(run.path / "summary.csv", summary.to_csv())
+    write_atomically(run.summary_path, summary.to_json() + "\n")
+
+
+def summary_of(
+    info: RunInfo, statuses: Mapping[str, TaskStatus], progress: Mapping[str, TaskProgress]
+) -> Summary:
+    """Put together what a run came to; a pure function."""
+    workers = [task for task in info.task_names() if not info.is_service(task)]
+    steps = [value.highest for value in progress.values() if value.highest is not None]
+    final = next((value for value in progress.values() if value.probe is not None), None)
+    ended = [status.ended_unix for status in statuses.values() if status.ended_unix is not None]
+    stopped = info.stopped_unix or (max(ended) if ended else None)
+    firsts = [progress[task].first_step_unix for task in workers]
+    known = [first for first in firsts if first is not None]
+    return Summary(
+        run_id=info.run_id,
+        experiment=info.experiment,
+        backend=info.backend,
+        state=info.state.value,
+        reason=info.reason,
+        degraded=info.state is State.SUCCEEDED
+        and any(
+            statuses[task].state is not State.SUCCEEDED for task in workers if task in statuses
+        ),
+        global_step=max(steps) if steps else None,
+        updates_conserved=_conserved(info, final, [progress[task] for task in workers]),
+        accuracy=final.final_accuracy if final else None,
+        wall_s=_rounded(stopped - info.started_unix) if stopped else None,
+        first_step_s=(
+            _rounded(max(known) - info.started_unix)
+            if known and len(known) == len(workers)
+            else None
+        ),
+        steps_per_s=_global_rate(list(progress.values())),
+        records_lost=sum(value.lost for value in progress.values()),
+        tasks=[_task(info, task, statuses.get(task), progress[task]) for task in progress],
+    )
+
+
+def _conserved(
+    info: RunInfo, final: TaskProgress | None, workers: Sequence[TaskProgress]
+) -> bool | None:
+    """None when the run left nothing to judge by."""
+    if final is None or final.probe_global_step is None:
+        return None
+    if final.probe != final.probe_global_step:
+        return False
+    experiment = EXPERIMENTS.get(info.experiment)
+    if experiment is None or not experiment.steps_add_up:
+        return True
+    return sum(worker.local_step or 0 for worker in workers) == final.probe_global_step
+
+
+def _global_rate(tasks: Sequence[TaskProgress]) -> float | None:
+    marks = [mark for task in tasks for mark in task.global_marks]
+    if not marks:
+        return None
+    (start, low), (stop, high) = min(marks), max(marks)
+    return _rounded((high - low) / (stop - start)) if stop > start else None
+
+
+def _task(
+    info: RunInfo, task: str, status: TaskStatus | None, progress: TaskProgress
+) -> TaskSummary:
+    job, _, index = task.rpartition("-")
+    place: Mapping[str, Any] = next((row for row in info.tasks if row.get("task") == task), {})
+    host = info.cluster[job][int(index)].rpartition(":")[0]
+    seconds = None
+    if status and status.started_unix is not None and status.ended_unix is not None:
+        seconds = _rounded(status.ended_unix - status.started_unix)
+    return TaskSummary(
+        task=task,
+        job_name=job,
+        task_index=int(index),
+        node=place.get("node", host),
+        gpus=list(place.get("gpus", ())),
+        state=status.state.value if status else State.LOST.value,
+        exit_code=status.exit_code if status else None,
+        attempts=status.attempt + 1 if status and status.started_unix is not None else 0,
+        epoch=progress.epoch,
+        local_step=progress.local_step,
+        global_step=progress.global_step,
+        loss=progress.loss,
+        accuracy=progress.accuracy,
+        steps_per_s=_rounded(progress.steps_per_s),
+        time_s=seconds,
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    """To a thousandth: clocks and records say no more."""
+    return None if value is None else round(value, 3)
+
+
+def read_summary(path: Path) -> Summary | None:
+    """The summary in a file; None when it is missing or of another format."""
+    try:
+        return Summary.from_json(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None

@@ -1,0 +1,70 @@
+"""The command line and the environment variables that a training program is started with."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import lab
+from lab.task.place import Place
+from lab.task.protocol import Request, Volume
+
+
+def program_path(place: Place, request: Request) -> Path:
+    """Where the program lies; relative names are those of the scripts directory."""
+    return place.scripts / request.program
+
+
+def argv(place: Place, request: Request) -> list[str]:
+    """The command line: the flags that every listing knows, then the experiment's own."""
+    hosts = [
+        f"--{job}_hosts={','.join(request.cluster[job])}"
+        for job in ("ps", "worker")
+        if request.cluster.get(job)
+    ]
+    data = [f"--data_dir={place.data / request.data_dir}"] if request.data_dir else []
+    return [
+        sys.executable,
+        str(program_path(place, request)),
+        f"--job_name={place.job}",
+        f"--task_index={place.index}",
+        *hosts,
+        *data,
+        *request.args,
+    ]
+
+
+def environ(
+    place: Place, request: Request, attempt: int, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment variables: the agent's own, and what tells the program who it is."""
+    # What belongs to the agent alone would only mislead a program that starts others.
+    kept = {name: value for name, value in inherited.items() if name not in _AGENTS_OWN}
+    home = str(Path(lab.__file__).parents[1])
+    paths = [home, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
+    task = {"type": place.job, "index": place.index}
+    return {
+        "TF_CPP_MIN_LOG_LEVEL": "1",
+        **kept,
+        **_no_proxy(request, kept),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+        "PYTHONUNBUFFERED": "1",
+        "TF_CONFIG": json.dumps({"cluster": request.cluster, "task": task}),
+        "LAB_TASK": place.task,
+        "LAB_RUN_ID": request.run_id,
+        "LAB_ATTEMPT": str(attempt),
+        "LAB_RUN_DIR": str(Volume(place.runs).run(request.run_id)),
+    }
+
+
+def _no_proxy(request: Request, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Keep gRPC from asking a proxy for the other tasks, as it does where one is configured."""
+    hosts = {address.rpartition(":")[0] for each in request.cluster.values() for address in each}
+    given = inherited.get("no_grpc_proxy") or inherited.get("no_proxy", "")
+    return {"no_grpc_proxy": ",".join([*filter(None, given.split(",")), *sorted(hosts)])}
+
+
+_AGENTS_OWN = {"LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH"}

@@ -1,0 +1,235 @@
+"""One run of an agent's own task, from its request to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lab.task import command
+from lab.task.child import Program
+from lab.task.output import Output
+from lab.task.place import Place
+from lab.task.presence import Pulses
+from lab.task.protocol import Request, State, TaskStatus, Volume
+from lab.task.statuses import Statuses, read_status, write_status
+from lab.task.text import short
+from lab.task.voice import Voice
+
+GRACE_S = 5.0
+"""From SIGTERM to SIGKILL."""
+
+_DRAIN_S = 3.0
+_RETRY_S = 1.0
+
+_ENDED_SO = {State.FAILED: "failed", State.LOST: "was lost", State.CANCELLED: "was cancelled"}
+
+
+class Execution:
+    """Starts the program, watches it and the other tasks, and writes the task's state.
+
+    The states are pending, starting (there is a process), ready (it sent its first record),
+    training (it sent a step), and one of the four ends. Who stops a program decides first how it
+    has ended, the *verdict*; the exit code then changes nothing about that.
+    """
+
+    def __init__(self, place: Place, request: Request, voice: Voice) -> None:
+        self._place = place
+        self._request = request
+        self._voice = voice
+        self._volume = Volume(place.runs)
+        self._path = self._volume.status(request.run_id, place.task)
+        self._status = read_status(self._path, place.task)
+        self._statuses = Statuses(self._volume, request.run_id, request.tasks())
+        peers = [task for task in request.tasks() if task != place.task]
+        self._pulses = Pulses(self._volume, peers)
+        self._program: Program | None = None
+        self._output: Output | None = None
+        self._verdict: tuple[State, str] | None = None
+        self._kill_at = 0.0
+        self._retry_at: float | None = None  # when to write a state that could not be written
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return self._request.run_id
+
+    def begin(self) -> None:
+        """Start the program, unless the run is over before it has begun."""
+        self._watch(self._statuses.refresh())
+        if self._verdict is not None:
+            self._end(*self._verdict)
+            return
+        path = command.program_path(self._place, self._request)
+        if not path.is_file():
+            self._end(State.FAILED, f"no program {path}; put it into {self._place.scripts}")
+            return
+        try:
+            self._start()
+        except OSError as error:
+            self._end(State.FAILED, f"{path} could not be started: {error.strerror}")
+
+    def _start(self) -> None:
+        place, request = self._place, self._request
+        environ = command.environ(place, request, self._status.attempt, os.environ)
+        argv = command.argv(place, request)
+        program = Program(argv, environ, self._volume.run(request.run_id))
+        self._program = program
+        self._output = Output(
+            program.output,
+            self._volume.records(request.run_id, place.task),
+            self._volume.log(request.run_id, place.task),
+            self._voice.echo,
+        )
+        self._output.start()
+        self._voice.say(f"run {self.run_id}: {request.program} has started")
+        started = replace(
+            self._status, state=State.STARTING, pid=program.pid, started_unix=time.time()
+        )
+        self._write(started)
+
+    def step(self) -> bool:
+        """Look at everything once; True as soon as the task has ended and its state is written."""
+        if self._status.state.ended:
+            if self._retry_at is not None and time.monotonic() >= self._retry_at:
+                self._write(self._status)
+            return self._retry_at is None
+        states = self._statuses.refresh()
+        self._pulses.beat()
+        self._declare_lost(states)
+        if self._program is not None and self._program.ended():
+            self._finish(self._program, states)
+        elif self._verdict is None:
+            self._progress()
+            self._watch(states)
+            if self._verdict is not None and self._program is None:
+                self._end(*self._verdict)
+        elif self._program is not None and time.monotonic() >= self._kill_at:
+            self._program.signal(signal.SIGKILL)
+        return self._status.state.ended and self._retry_at is None
+
+    def stop(self, state: State, reason: str, *, grace_s: float = GRACE_S) -> None:
+        """End the program: SIGTERM, and after the grace SIGKILL. The first verdict stays."""
+        if self._verdict is None:
+            self._verdict = (state, reason)
+            if self._program is not None:
+                self._program.signal(signal.SIGTERM)
+        self._kill_at = time.monotonic() + grace_s
+
+    def abort(self) -> None:
+        """End the program at once, without a word."""
+        if self._program is not None:
+            self._program.reap()
+
+    def _progress(self) -> None:
+        """From starting to ready to training, as the records tell."""
+        if self._output is None:
+            return
+        state = self._status.state
+        if self._output.training:
+            state = State.TRAINING
+        elif self._output.started:
+            state = State.READY
+        if state is not self._status.state:
+            self._write(replace(self._status, state=state))
+
+    def _watch(self, states: Mapping[str, TaskStatus]) -> None:
+        """Find a reason to stop."""
+        if self._output is not None and self._output.fault is not None:
+            self.stop(State.FAILED, self._cannot_write(self._output.fault))
+        elif self._retry_at is not None:
+            self.stop(State.FAILED, self._status.reason or self._cannot_write(None))
+        elif states[self._place.task].state is State.LOST:
+            self.stop(State.LOST, states[self._place.task].reason)
+        elif reason := self._cancelled() or self._trouble(states):
+            self.stop(State.CANCELLED, reason)
+        elif self._serves() and all(states[task].state.ended for task in self._request.others()):
+            self.stop(State.SUCCEEDED, "")
+
+    def _serves(self) -> bool:
+        # A cluster of services only has nobody to wait for: there each ends by itself.
+        return self._request.is_service(self._place.task) and bool(self._request.others())
+
+    def _cancelled(self) -> str | None:
+        path = self._volume.cancel(self.run_id)
+        if not path.exists():
+            return None
+        try:
+            reason = short(str(json.loads(path.read_text(encoding="utf-8"))["reason"]))
+        except (ValueError, KeyError, TypeError):
+            reason = ""
+        return reason or "cancelled"
+
+    def _trouble(self, states: Mapping[str, TaskStatus]) -> str | None:
+        """The other task whose end ends this one, too; a failure explains more than its echo."""
+        for state, words in _ENDED_SO.items():
+            for task, status in states.items():
+                if task != self._place.task and status.state is state:
+                    return short(f"{task} {words}: {status.reason}")
+        return None
+
+    def _declare_lost(self, states: Mapping[str, TaskStatus]) -> None:
+        try:
+            self._pulses.declare_lost(self._volume, self.run_id, states)
+        except OSError as error:
+            # The lost one keeps its old state for now; this task has its own reason to stop.
+            if self._verdict is None:
+                self.stop(State.FAILED, self._cannot_write(error))
+
+    def _finish(self, program: Program, states: Mapping[str, TaskStatus]) -> None:
+        """The program has ended: empty its pipe, end what it left behind, and judge."""
+        assert self._output is not None  # noqa: S101 (a program has an output)
+        code = program.reap()
+        self._output.finish(_DRAIN_S)
+        self._progress()
+        self._program = None
+        self._status = replace(
+            self._status,
+            exit_code=code if code >= 0 else None,
+            signal=signal.Signals(-code).name if code < 0 else None,
+            pid=None,
+        )
+        if self._verdict is None and code != 0:
+            cancelled = self._cancelled()
+            if states[self._place.task].state is State.LOST:
+                self._verdict = (State.LOST, states[self._place.task].reason)
+            elif cancelled is not None:
+                self._verdict = (State.CANCELLED, cancelled)
+            else:
+                self._verdict = (State.FAILED, self._why(code, self._output.culprit.line()))
+        if self._output.fault is not None:
+            self._verdict = (State.FAILED, self._cannot_write(self._output.fault))
+        if self._verdict is not None:
+            self._end(*self._verdict)
+        elif self._serves():
+            # It has served all it had to; whether that was well, the others will tell.
+            self._write(replace(self._status, reason="its program has ended; the others have not"))
+        else:
+            self._end(State.SUCCEEDED, "")
+
+    @staticmethod
+    def _why(code: int, culprit: str) -> str:
+        ended = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+        return f"{ended}: {culprit}" if culprit else ended
+
+    def _cannot_write(self, error: OSError | None) -> str:
+        detail = f": {error.strerror}" if error is not None else ""
+        return f"the run volume {self._place.runs} cannot be written{detail}; make room on it"
+
+    def _end(self, state: State, reason: str) -> None:
+        self._write(replace(self._status, state=state, reason=reason, ended_unix=time.time()))
+        self._voice.say(f"run {self.run_id}: {state}" + (f": {reason}" if reason else ""))
+
+    def _write(self, status: TaskStatus) -> None:
+        """Write a state; where the disk refuses, once more after a while."""
+        self._status = status
+        try:
+            write_status(self._path, status)
+            self._retry_at = None
+        except OSError as error:
+            if self._retry_at is None:
+                self._voice.say(self._cannot_write(error))
+            self._retry_at = time.monotonic() + _RETRY_S

@@ -1,0 +1,216 @@
+"""The flags that every training program has: who is who in the cluster, and how to train.
+
+Where the cluster's flags are not given, `TF_CONFIG` says who is who.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Never
+
+JOBS: Final = ("ps", "worker")
+
+_CLUSTER_FLAGS: Final = ("job_name", "task_index", "ps_hosts", "worker_hosts")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?):([0-9]{1,5})")
+_LAST_PORT: Final = 65535
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+def training_flags(description: str) -> argparse.ArgumentParser:
+    """Make a parser with the flags that all training programs share; a program adds its own.
+
+    Args:
+        description: What `--help` says of the program.
+
+    Returns:
+        The parser; give it to `parse`.
+    """
+    parser = _Parser(description=description, allow_abbrev=False)
+    cluster = parser.add_argument_group("the cluster (default: as TF_CONFIG says)")
+    cluster.add_argument("--job_name", choices=JOBS, help="this task's job")
+    cluster.add_argument("--task_index", "--task_id", type=whole, help="its index in the job")
+    cluster.add_argument(
+        "--ps_hosts", "--ps", type=hosts, metavar="HOST:PORT,…", help="the parameter servers"
+    )
+    cluster.add_argument(
+        "--worker_hosts", "--worker", type=hosts, metavar="HOST:PORT,…", help="the workers"
+    )
+    cluster.add_argument(
+        "--ps_strategy",
+        choices=("round_robin", "greedy"),
+        default="round_robin",
+        help="how variables are spread over several ps: in turn, or onto the one with least bytes",
+    )
+    cluster.add_argument(
+        "--gpu_memory_fraction",
+        type=share,
+        # A text: argparse checks it like one that was typed.
+        default=os.environ.get("LAB_GPU_MEMORY_FRACTION") or None,
+        help="this task's share of its GPU's memory (default: what it needs)",
+    )
+    training = parser.add_argument_group("the training")
+    training.add_argument("--model", choices=("softmax", "mlp"), default="softmax")
+    training.add_argument("--epochs", type=positive, default=50, help="default: 50")
+    training.add_argument(
+        "--global_steps", type=whole, default=0, help="stop at this global step, not by epochs"
+    )
+    training.add_argument("--batch_size", type=positive, default=100, help="default: 100")
+    training.add_argument("--learning_rate", type=rate, help="default: the model's own")
+    training.add_argument("--seed", type=whole, default=0, help="of initial weights and batches")
+    training.add_argument("--data_dir", type=Path, help="your own data, as four IDX files")
+    output = parser.add_argument_group("what it tells and keeps")
+    output.add_argument(
+        "--record_every", type=positive, default=100, help="local steps a record (default: 100)"
+    )
+    output.add_argument(
+        "--log_device_placement",
+        type=boolean,
+        nargs="?",
+        const=True,
+        default=False,
+        help="print on which device each operation is placed",
+    )
+    output.add_argument(
+        "--checkpoint_dir", type=Path, help="default: the run's own; training resumes from it"
+    )
+    return parser
+
+
+def parse(
+    parser: argparse.ArgumentParser,
+    arguments: list[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> argparse.Namespace:
+    """Parse the flags, take what is not given from `TF_CONFIG`, and see that the cluster is whole.
+
+    Args:
+        parser: What `training_flags` made, with the program's own flags.
+        arguments: The command line; the process's own by default.
+        environment: Where `TF_CONFIG` stands; the process's own by default.
+
+    Returns:
+        The flags; `ps_hosts` and `worker_hosts` are lists of `host:port`.
+
+    Raises:
+        SystemExit: A flag is wrong: one line on stderr, exit code 2. Or `--help` was asked.
+    """
+    flags = parser.parse_args(arguments)
+    missing = [name for name in _CLUSTER_FLAGS if getattr(flags, name) is None]
+    text = (os.environ if environment is None else environment).get("TF_CONFIG")
+    if missing and not text:
+        parser.error(f"--{missing[0]} is missing; give it, or set TF_CONFIG")
+    if missing and text:
+        try:
+            found = _from_tf_config(text)
+        except (ValueError, argparse.ArgumentTypeError) as error:
+            parser.error(f"TF_CONFIG: {error}")
+        for name in missing:
+            setattr(flags, name, found[name])
+    members = flags.ps_hosts if flags.job_name == "ps" else flags.worker_hosts
+    if flags.task_index >= len(members):
+        last = len(members) - 1
+        parser.error(f"--task_index: {flags.task_index}; job {flags.job_name} has 0 to {last}")
+    everyone = flags.ps_hosts + flags.worker_hosts
+    for host in everyone:
+        if everyone.count(host) > 1:
+            parser.error(f"{host} is in the cluster twice; give each task a port of its own")
+    return flags
+
+
+def whole(text: str) -> int:
+    """A whole number from 0."""
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
+
+
+def rate(text: str) -> float:
+    """A positive, finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return value
+
+
+def share(text: str) -> float:
+    """A part of a whole: above 0, at most 1."""
+    value = rate(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than 1")
+    return value
+
+
+def boolean(text: str) -> bool:
+    """`true` or `false`, as TensorFlow's own flags were written."""
+    if text.lower() not in _BOOLEANS:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return _BOOLEANS[text.lower()]
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """A type that takes exactly these words."""
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def hosts(text: str) -> list[str]:
+    """A list of `host:port`, separated by commas."""
+    members = text.split(",")
+    for member in members:
+        match = _HOST.fullmatch(member)
+        if match is None or not 0 < int(match[3]) <= _LAST_PORT:
+            raise argparse.ArgumentTypeError(f"{member!r} is not host:port")
+    return members
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> Never:
+        self.exit(2, f"error: {message}; --help lists all flags\n")
+
+
+def _from_tf_config(text: str) -> dict[str, Any]:
+    """Read the cluster's flags from `TF_CONFIG`'s JSON.
+
+    Raises:
+        ValueError: It is no JSON, or not of the right shape.
+        argparse.ArgumentTypeError: A value in it is wrong.
+    """
+    config = json.loads(text)
+    try:
+        cluster, task = config["cluster"], config["task"]
+        others = cluster.keys() - set(JOBS)
+        job_name, task_index = task["type"], str(task["index"])
+        members = {job: ",".join(cluster[job]) for job in JOBS}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("it names no jobs ps and worker, or no task") from error
+    if others or job_name not in JOBS:
+        raise ValueError("this program knows the jobs ps and worker only")
+    return {
+        "job_name": job_name,
+        "task_index": whole(task_index),
+        "ps_hosts": hosts(members["ps"]),
+        "worker_hosts": hosts(members["worker"]),
+    }

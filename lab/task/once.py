@@ -1,0 +1,77 @@
+"""One experiment without the helper: `LAB_EXPERIMENT=async docker compose up`."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+
+from lab.task.experiments import EXPERIMENTS
+from lab.task.place import Place
+from lab.task.presence import Pulses
+from lab.task.protocol import Request, State, Volume, new_run_id
+from lab.task.statuses import Statuses
+
+
+class OnceError(ValueError):
+    """The experiment cannot be started; the message says why and how to mend it."""
+
+
+def request_for(place: Place) -> Request:
+    """The request that `LAB_EXPERIMENT` and `LAB_FLAGS` ask for.
+
+    Raises:
+        OnceError: There is no such experiment, or not on this cluster, or no such flags.
+    """
+    experiment = EXPERIMENTS.get(place.experiment)
+    if experiment is None:
+        near = difflib.get_close_matches(place.experiment, EXPERIMENTS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(EXPERIMENTS)}"
+        raise OnceError(f"LAB_EXPERIMENT: no experiment {place.experiment!r}; {hint}")
+    missing = [job for job in experiment.jobs if not place.cluster.get(job)]
+    if missing:
+        raise OnceError(
+            f"LAB_EXPERIMENT: {experiment.name} needs a job {missing[0]!r}, "
+            "which this cluster has not; add it to the description"
+        )
+    try:
+        flags = shlex.split(place.flags)
+    except ValueError as error:
+        raise OnceError(f"LAB_FLAGS: {error}; write it as in a shell") from error
+    return Request(
+        run_id=new_run_id(experiment.name),
+        experiment=experiment.name,
+        program=experiment.program,
+        args=(*experiment.args, *flags),
+        cluster=place.cluster,
+        services=experiment.services,
+    )
+
+
+class Verdict:
+    """How the whole run has ended, for the leader, which is the last to leave."""
+
+    def __init__(self, volume: Volume, request: Request, leader: str) -> None:
+        self._volume = volume
+        self._run_id = request.run_id
+        self._statuses = Statuses(volume, request.run_id, request.tasks())
+        self._pulses = Pulses(volume, [task for task in request.tasks() if task != leader])
+
+    def exit_code(self) -> int | None:
+        """None while a task has not ended; 0 if all of them succeeded, else 1.
+
+        Raises:
+            OSError: The volume cannot be written.
+        """
+        states = self._statuses.refresh()
+        self._pulses.beat()
+        self._pulses.declare_lost(self._volume, self._run_id, states)
+        if not all(status.state.ended for status in states.values()):
+            return None
+        return int(any(status.state is not State.SUCCEEDED for status in states.values()))
+
+    def lines(self) -> list[str]:
+        """One line for each task."""
+        return [
+            f"{task}: {status.state}" + (f": {status.reason}" if status.reason else "")
+            for task, status in self._statuses.refresh().items()
+        ]

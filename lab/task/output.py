@@ -1,0 +1,200 @@
+"""A program's output: records to one file, every other line to another, a safe copy to people.
+
+The agent is the only writer of its task's files. It reads the program's pipe to the end, whatever
+comes: a line that is too long is split where everybody can see it, bytes that are no text are kept
+as they are, and where the disk is full the pipe is still emptied, so that the program does not
+stand still in a `print`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from lab.records import PREFIX, RecordError, parse_record
+from lab.task.culprit import Culprit
+from lab.task.text import visible
+
+MAX_LINE_BYTES = 20_000
+SPLIT_MARK = "…[line split]".encode()
+
+_READ_BYTES = 256 * 1024
+_POLL_MS = 200
+
+_PREFIX = PREFIX.encode()
+
+
+class Lines:
+    """Bytes in, whole lines out, none longer than `MAX_LINE_BYTES` and its mark."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Lines that are complete now, without their line ends."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            yield from _split(line)
+        while len(self._rest) > MAX_LINE_BYTES:
+            yield self._rest[:MAX_LINE_BYTES] + SPLIT_MARK
+            self._rest = self._rest[MAX_LINE_BYTES:]
+
+    def close(self) -> Iterator[bytes]:
+        """The last line, if it had no line end."""
+        if self._rest:
+            yield from _split(self._rest)
+        self._rest = b""
+
+
+def _split(line: bytes) -> Iterator[bytes]:
+    while len(line) > MAX_LINE_BYTES:
+        yield line[:MAX_LINE_BYTES] + SPLIT_MARK
+        line = line[MAX_LINE_BYTES:]
+    yield line
+
+
+class Appender:
+    """A file that only grows, by whole lines also where the disk gets full."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._size = os.fstat(self._descriptor).st_size
+
+    def append(self, data: bytes) -> None:
+        """Write whole lines.
+
+        Raises:
+            OSError: They could not be written; what was written of them is taken back.
+        """
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+        except OSError:
+            os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(data)
+
+    def close(self) -> None:
+        """Put it on the disk and close it.
+
+        Raises:
+            OSError: The disk did not take it.
+        """
+        try:
+            os.fsync(self._descriptor)
+        finally:
+            os.close(self._descriptor)
+
+
+class Output(threading.Thread):
+    """Reads a program's pipe until its end.
+
+    Attributes:
+        started: Whether the program has sent its first record, of kind `start`.
+        training: Whether it has sent a record of a step or an epoch.
+        fault: Why its output could no longer be written, or None.
+        culprit: Reads the log for what made the program fail.
+    """
+
+    def __init__(
+        self, descriptor: int, records: Path, log: Path, echo: Callable[[bytes], None]
+    ) -> None:
+        """Open the files.
+
+        Args:
+            descriptor: The reading end of the program's pipe; closed at the end.
+            records: Where records go, one JSON object a line.
+            log: Where all other lines go, verbatim.
+            echo: Receives a copy for people, whole lines without control characters.
+
+        Raises:
+            OSError: A file could not be opened.
+        """
+        super().__init__(name="output", daemon=True)
+        self._descriptor = descriptor
+        self._records = Appender(records)
+        self._log = Appender(log)
+        self._echo = echo
+        self._give_up_at: float | None = None
+        self.started = False
+        self.training = False
+        self.fault: OSError | None = None
+        self.culprit = Culprit()
+
+    def finish(self, within_s: float) -> None:
+        """Wait for the end of the pipe, but no longer than this; the files are closed then."""
+        self._give_up_at = time.monotonic() + within_s
+        self.join()
+
+    def run(self) -> None:
+        """Read, sort, write."""
+        lines = Lines()
+        try:
+            for data in self._pieces():
+                self._handle(list(lines.feed(data)))
+            self._handle(list(lines.close()))
+        finally:
+            os.close(self._descriptor)
+            for file in (self._records, self._log):
+                try:
+                    file.close()
+                except OSError as error:
+                    self.fault = self.fault or error
+
+    def _pieces(self) -> Iterator[bytes]:
+        os.set_blocking(self._descriptor, False)
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        while True:
+            if not poll.poll(_POLL_MS):
+                if self._give_up_at is not None and time.monotonic() > self._give_up_at:
+                    return
+                continue
+            data = os.read(self._descriptor, _READ_BYTES)
+            if not data:
+                return
+            yield data
+            if self._give_up_at is not None and time.monotonic() > self._give_up_at:
+                return
+
+    def _handle(self, lines: list[bytes]) -> None:
+        records, log, echo = bytearray(), bytearray(), bytearray()
+        for line in lines:
+            record = self._record(line)
+            if record is not None:
+                records += record + b"\n"
+            else:
+                log += line + b"\n"
+                self.culprit.feed(line)
+            echo += visible(line.removesuffix(b"\r")).encode() + b"\n"
+        if self.fault is None:
+            try:
+                if records:
+                    self._records.append(bytes(records))
+                if log:
+                    self._log.append(bytes(log))
+            except OSError as error:
+                self.fault = error
+        if echo:
+            self._echo(bytes(echo))
+
+    def _record(self, line: bytes) -> bytes | None:
+        """A record as JSON; None for a line that is none, or a broken one."""
+        if not line.startswith(_PREFIX):
+            return None
+        try:
+            record = parse_record(line.decode())
+        except (RecordError, UnicodeDecodeError):
+            return None
+        if record is None:
+            return None
+        self.started = self.started or record["kind"] == "start"
+        self.training = self.training or record["kind"] in {"step", "epoch"}
+        return json.dumps(record, ensure_ascii=False).encode()

@@ -1,0 +1,125 @@
+"""That an agent is there, and whether the others still are."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lab.task.place import Place
+from lab.task.protocol import LOST_AFTER_S, State, TaskStatus, Volume, write_atomically
+from lab.task.statuses import write_status
+
+BEAT_S = 1.0
+COME_WITHIN_S = 120.0
+"""An agent that has not been there yet is waited for this long, in seconds."""
+
+
+class Presence:
+    """An agent's own file, whose modification time is its heartbeat."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._path = Volume(place.runs).agent(place.task)
+        self._started = time.time()
+        self._beaten = 0.0
+
+    def announce(self) -> None:
+        """Say where this agent lives.
+
+        Raises:
+            OSError: The volume cannot be written.
+        """
+        place = self._place
+        said = {
+            "task": place.task,
+            "node": place.node,
+            "address": place.address,
+            "gpus": place.gpus,
+            "pid": os.getpid(),
+            "started_unix": self._started,
+        }
+        # Only this directory: a volume that was removed must not come back by itself.
+        self._path.parent.mkdir(exist_ok=True)
+        write_atomically(self._path, json.dumps(said))
+
+    def beat(self) -> None:
+        """Once a second, whenever it is called."""
+        now = time.monotonic()
+        if now - self._beaten < BEAT_S:
+            return
+        self._beaten = now
+        try:
+            os.utime(self._path)
+        except FileNotFoundError:
+            self.announce()
+
+    def leave(self) -> None:
+        """Take the file away, so that nobody waits for this agent's heart."""
+        self._path.unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class _Pulse:
+    stamp: int | None = None
+    seen: bool = False
+    silent_s: float = 0.0
+
+
+class Pulses:
+    """The heartbeats of other agents.
+
+    Times of day are not compared, because clocks are set: a heart stands still when it has not
+    moved while this process was watching. Each look adds at most one second, so that a process
+    that was itself stopped for a minute does not take the others for dead.
+    """
+
+    def __init__(self, volume: Volume, tasks: Iterable[str]) -> None:
+        self._paths: dict[str, Path] = {task: volume.agent(task) for task in tasks}
+        self._pulses = {task: _Pulse() for task in self._paths}
+        self._looked = time.monotonic()
+
+    def beat(self) -> None:
+        """Look at every heart."""
+        now = time.monotonic()
+        passed = min(now - self._looked, BEAT_S)
+        self._looked = now
+        for task, path in self._paths.items():
+            pulse = self._pulses[task]
+            try:
+                stamp = path.stat().st_mtime_ns
+            except FileNotFoundError:
+                pulse.silent_s += passed
+                continue
+            if stamp == pulse.stamp:
+                pulse.silent_s += passed
+                continue
+            fresh = abs(time.time() - stamp / 1e9) < LOST_AFTER_S
+            pulse.seen = pulse.seen or fresh or pulse.stamp is not None
+            pulse.stamp = stamp
+            pulse.silent_s = 0.0
+
+    def why_lost(self, task: str) -> str | None:
+        """Why a task's agent is lost, in words; None while it is not."""
+        pulse = self._pulses[task]
+        if pulse.seen and pulse.silent_s >= LOST_AFTER_S:
+            return f"its agent has been silent for {LOST_AFTER_S:.0f} s"
+        if not pulse.seen and pulse.silent_s >= COME_WITHIN_S:
+            return f"its agent did not come within {COME_WITHIN_S:.0f} s"
+        return None
+
+    def declare_lost(self, volume: Volume, run_id: str, states: Mapping[str, TaskStatus]) -> None:
+        """Write the state of those who can no longer write it themselves.
+
+        Raises:
+            OSError: The volume cannot be written.
+        """
+        for task in self._paths:
+            status = states[task]
+            reason = None if status.state.ended else self.why_lost(task)
+            if reason is not None:
+                lost = replace(status, state=State.LOST, reason=reason, ended_unix=time.time())
+                write_status(volume.status(run_id, task), lost)

@@ -1,0 +1,83 @@
+"""The state of every task of a run, as the agents wrote it on the volume."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from lab.task.protocol import ENDED, State, TaskStatus, Volume, write_atomically
+
+_WORST_FIRST = (State.FAILED, State.LOST, State.CANCELLED)
+_FOREMOST_FIRST = (State.TRAINING, State.READY, State.STARTING, State.PENDING)
+_IN_PLACE_BYTES = 4096  # one block of every common file system
+
+
+def read_status(path: Path, task: str) -> TaskStatus:
+    """One task's state; pending where nothing (readable) has been written yet."""
+    try:
+        return TaskStatus.from_json(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return TaskStatus(task, State.PENDING)
+
+
+def write_status(path: Path, status: TaskStatus) -> None:
+    """Replace a task's state, also where the disk is full.
+
+    A full disk must not keep the news of it from being written. So where there is no room for a
+    new file, the old one is overwritten in the block that it holds already, in one write.
+
+    Raises:
+        OSError: It could not be written either way.
+    """
+    text = status.to_json()
+    try:
+        write_atomically(path, text)
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        data = text.encode()
+        with path.open("r+b", buffering=0) as file:
+            size = max(len(data), os.fstat(file.fileno()).st_size)
+            if size > _IN_PLACE_BYTES:
+                raise
+            file.write(data.ljust(size))
+
+
+def run_state(states: Iterable[State]) -> State:
+    """The state of a run, from those of its tasks.
+
+    While one has not ended, the run stands where the foremost of them stands; at the end, the
+    worst of them says how it ended.
+    """
+    found = set(states)
+    if found <= ENDED:
+        return next((state for state in _WORST_FIRST if state in found), State.SUCCEEDED)
+    # Where one has ended, the run has begun, whatever the others do.
+    return State.TRAINING if found & ENDED else next(s for s in _FOREMOST_FIRST if s in found)
+
+
+class Statuses:
+    """The states of all tasks of a run, read again only where a file has changed.
+
+    To ask ten times a second costs one `stat` a task.
+    """
+
+    def __init__(self, volume: Volume, run_id: str, tasks: Iterable[str]) -> None:
+        self._paths = {task: volume.status(run_id, task) for task in tasks}
+        self._seen: dict[str, tuple[int, int, int]] = {}
+        self._states = {task: TaskStatus(task, State.PENDING) for task in self._paths}
+
+    def refresh(self) -> Mapping[str, TaskStatus]:
+        """Task to state, in the order of the cluster."""
+        for task, path in self._paths.items():
+            try:
+                stat = path.stat()
+            except FileNotFoundError:
+                continue
+            stamp = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+            if self._seen.get(task) != stamp:
+                self._seen[task] = stamp
+                self._states[task] = read_status(path, task)
+        return self._states

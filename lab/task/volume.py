@@ -1,0 +1,213 @@
+"""What is done with the run volume from outside the agents: submit, cancel, list, ship.
+
+Where the volume is a directory of this machine, the functions are called as they are. Where it
+lies inside containers, `python -m lab.task.volume` is called in one of them::
+
+    submit REQUEST              hand a request (JSON) to the agents
+    cancel RUN REASON           ask the agents to end a run
+    requests                    all requests, one line of JSON each, oldest first
+    ship RUN OFFSETS [--follow [--leash]]
+                                bring a run home, as frames (`lab.task.frames`); with a leash
+                                until standard input ends: its reader has gone
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 another run is under way, 4 no such run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lab.task.frames import FrameError, frame, read_frames
+from lab.task.protocol import RUN_ID, Chunk, Request, State, TaskStatus, Volume
+from lab.task.shipping import NoSuchRun, find, ship
+from lab.task.statuses import read_status, run_state, write_status
+
+__all__ = [
+    "FrameError",
+    "NoSuchRun",
+    "VolumeBusy",
+    "cancel",
+    "ended",
+    "find",
+    "frame",
+    "main",
+    "read_frames",
+    "requests",
+    "ship",
+    "state_of",
+    "submit",
+]
+
+_USAGE = (
+    "usage: submit REQUEST | cancel RUN REASON | requests | ship RUN OFFSETS [--follow [--leash]]"
+)
+_SHIP_WORDS: tuple[list[str], ...] = ([], ["--follow"], ["--follow", "--leash"])
+EXIT_FAILED, EXIT_USAGE, EXIT_BUSY, EXIT_NO_SUCH_RUN = 1, 2, 3, 4
+
+
+class VolumeBusy(Exception):  # noqa: N818 (it names a state, as BlockingIOError does)
+    """Another run is under way.
+
+    Attributes:
+        run_id: That run.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} is under way")
+        self.run_id = run_id
+
+
+def submit(volume: Volume, request: Request) -> None:
+    """Hand a request to the agents, unless another run is under way.
+
+    Raises:
+        VolumeBusy: Another run is under way.
+        FileExistsError: There is a run of this name already.
+        OSError: The volume cannot be written.
+    """
+    if not request.submitted_unix:
+        request = replace(request, submitted_unix=time.time())
+    with _locked(volume):
+        for other in requests(volume):
+            if not state_of(volume, other).ended:
+                raise VolumeBusy(other.run_id)
+        run = volume.run(request.run_id)
+        run.mkdir()
+        for name in ("tasks", "logs", "status"):
+            (run / name).mkdir()
+        for task in request.tasks():
+            write_status(volume.status(request.run_id, task), TaskStatus(task, State.PENDING))
+        _publish(volume.request(request.run_id), request.to_json())
+
+
+def cancel(volume: Volume, run_id: str, reason: str) -> None:
+    """Ask the agents to end a run; the first reason stays.
+
+    Raises:
+        NoSuchRun: There is none of this name.
+        OSError: The volume cannot be written.
+    """
+    if not RUN_ID.fullmatch(run_id) or not volume.request(run_id).is_file():
+        raise NoSuchRun(run_id)
+    with contextlib.suppress(FileExistsError):
+        _publish(
+            volume.cancel(run_id), json.dumps({"reason": reason[:300], "time_unix": time.time()})
+        )
+
+
+def requests(volume: Volume) -> list[Request]:
+    """All requests on the volume, oldest first; what is no request is passed over."""
+    found = []
+    for path in volume.requests.glob("*.json"):
+        with contextlib.suppress(ValueError, FileNotFoundError):
+            request = Request.from_json(path.read_text(encoding="utf-8"))
+            if path == volume.request(request.run_id):
+                found.append(request)
+    return sorted(found, key=lambda request: (request.submitted_unix, request.run_id))
+
+
+def state_of(volume: Volume, request: Request) -> State:
+    """The state of a run."""
+    return run_state(
+        read_status(volume.status(request.run_id, task), task).state for task in request.tasks()
+    )
+
+
+def ended(volume: Volume, run_id: str) -> bool:
+    """Whether every task of a run has ended.
+
+    Raises:
+        NoSuchRun: There is none of this name.
+    """
+    return state_of(volume, find(volume, run_id)).ended
+
+
+@contextlib.contextmanager
+def _locked(volume: Volume) -> Iterator[None]:
+    volume.requests.mkdir(parents=True, exist_ok=True)
+    with (volume.root / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _publish(path: Path, text: str) -> None:
+    """Create a file with all its text at once; an existing one stays and is an error."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    try:
+        with temporary.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def main(argv: Sequence[str], root: Path) -> int:
+    """One command of the module's command line; returns its exit code."""
+    volume = Volume(root)
+    try:
+        match argv:
+            case ["submit", text]:
+                submit(volume, Request.from_json(text))
+            case ["cancel", run_id, reason]:
+                cancel(volume, run_id, reason)
+            case ["requests"]:
+                sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
+            case ["ship", run_id, offsets, *rest] if rest in _SHIP_WORDS:
+                chunks = ship(volume, run_id, json.loads(offsets), follow=bool(rest))
+                _to_stdout(_leashed(chunks) if "--leash" in rest else chunks)
+            case _:
+                return _fail(
+                    EXIT_USAGE,
+                    _USAGE,
+                )
+    except VolumeBusy as error:
+        return _fail(EXIT_BUSY, str(error))
+    except NoSuchRun as error:
+        return _fail(EXIT_NO_SUCH_RUN, str(error))
+    except ValueError as error:
+        return _fail(EXIT_USAGE, str(error))
+    except OSError as error:
+        return _fail(EXIT_FAILED, f"the run volume {root} failed: {error}")
+    return 0
+
+
+def _leashed(chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:
+    """The same, until standard input ends.
+
+    An engine goes on reading from an exec whose caller has gone, so that no write ever fails.
+    """
+    for chunk in chunks:
+        readable, _, _ = select.select([sys.stdin], [], [], 0)
+        if readable and not os.read(sys.stdin.fileno(), 1024):
+            return
+        yield chunk
+
+
+def _to_stdout(chunks: Iterator[Chunk | None]) -> None:
+    # The reader may go at any time, which is no fault of ours.
+    with contextlib.suppress(BrokenPipeError):
+        for chunk in chunks:
+            sys.stdout.buffer.write(frame(chunk))
+            sys.stdout.buffer.flush()
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(code: int, line: str) -> int:
+    sys.stderr.write(" ".join(line.split()) + "\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], Path(os.environ["LAB_RUNS"])))

@@ -1,0 +1,315 @@
+"""What a user sees of a run: live, line by line, and as tables at the end.
+
+All that comes from a task is sanitized here, and never read as rich's markup.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Any, Final
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from lab.lifecycle import View, explain
+from lab.progress import TaskProgress
+from lab.runs import RunInfo
+from lab.summary import Summary, TaskSummary
+from lab.task.protocol import State, TaskStatus
+from lab.task.text import short, visible
+
+PLAIN_EVERY_S: Final = 5.0
+"""A plain view says at most one line per task in this time, and one at each epoch's end."""
+
+SILENT_S: Final = 3.0
+"""A training task that has reported nothing for this long is said to be silent."""
+
+PIPE_WIDTH: Final = 200
+"""Columns of a table that goes into a file or a pipe."""
+
+STYLES: Final[Mapping[str, str]] = {
+    State.PENDING: "dim",
+    State.STARTING: "yellow",
+    State.READY: "yellow",
+    State.TRAINING: "cyan",
+    State.SUCCEEDED: "green",
+    State.FAILED: "bold red",
+    State.LOST: "bold red",
+    State.CANCELLED: "magenta",
+}
+
+_Cell = str | Text
+
+
+class _Tasks:
+    """What is known of every task, in the cluster's order."""
+
+    def __init__(self, info: RunInfo) -> None:
+        self.epochs = info.hyperparameters.get("epochs")
+        self.progress = {task: TaskProgress(task) for task in info.task_names()}
+        self.statuses = {task: TaskStatus(task, State.PENDING) for task in self.progress}
+        self.heard: dict[str, float] = {}
+
+    def add(self, task: str, records: Iterable[Mapping[str, object]]) -> None:
+        progress = self.progress.setdefault(task, TaskProgress(task))
+        for record in records:
+            progress.add(dict(record))
+        self.heard[task] = time.monotonic()
+
+    def forget(self, task: str) -> None:
+        self.progress[task] = TaskProgress(task)
+
+    def epoch(self, task: str) -> str:
+        """`3/50`: the epoch that it is in, counted from 1."""
+        epoch = self.progress[task].epoch
+        if epoch is None:
+            return ""
+        return f"{epoch + 1}/{self.epochs}" if isinstance(self.epochs, int) else f"{epoch + 1}"
+
+    def lag(self, task: str) -> str:
+        """How far its gradients are behind, or for how long it has said nothing."""
+        if self.statuses[task].state is not State.TRAINING or task not in self.heard:
+            return ""
+        silent = time.monotonic() - self.heard[task]
+        if silent >= SILENT_S:
+            return f"silent {silent:.0f} s"
+        staleness = self.progress[task].staleness
+        return "" if staleness is None else f"{staleness} updates"
+
+
+class LiveView:
+    """A table that is drawn anew in place: a row for each task, in fixed order."""
+
+    def __init__(self, info: RunInfo, console: Console) -> None:
+        self._title = f"run {info.run_id} on {info.backend}"
+        self._tasks = _Tasks(info)
+        self._began = time.monotonic()
+        self._live = Live(
+            console=console,
+            get_renderable=self._render,
+            refresh_per_second=4,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def __enter__(self) -> LiveView:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        """New records of a task."""
+        self._tasks.add(task, records)
+
+    def status(self, status: TaskStatus) -> None:
+        """A task's new state."""
+        self._tasks.statuses[status.task] = status
+
+    def forget(self, task: str) -> None:
+        """The task's records come again from the first."""
+        self._tasks.forget(task)
+
+    def tick(self) -> None:
+        """Nothing: a thread of rich's draws four times a second."""
+
+    def notice(self, line: str) -> None:
+        """One line above the table."""
+        self._live.console.print(Text(visible(line)))
+
+    def _render(self) -> Group:
+        table = _table("task", "state", ">epoch", ">local", ">global", ">steps/s", ">loss", "lag")
+        for task, progress in self._tasks.progress.items():
+            table.add_row(
+                visible(task),
+                _state(self._tasks.statuses[task].state),
+                self._tasks.epoch(task),
+                _whole(progress.local_step),
+                _whole(progress.global_step),
+                _rate(progress.steps_per_s),
+                _loss(progress.loss),
+                self._tasks.lag(task),
+            )
+        seconds = time.monotonic() - self._began
+        return Group(Text(visible(f"{self._title}, {seconds:.0f} s")), table)
+
+
+class PlainView:
+    """Lines for a file or a pipe: states as they change, and now and then where a task stands."""
+
+    def __init__(self, info: RunInfo, stream: IO[str]) -> None:
+        self._tasks = _Tasks(info)
+        self._stream = stream
+        self._said: dict[str, float] = {}
+        self._epochs: dict[str, int | None] = {}
+
+    def __enter__(self) -> PlainView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to end."""
+
+    def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        """New records of a task."""
+        self._tasks.add(task, records)
+        progress = self._tasks.progress[task]
+        if progress.local_step is None:
+            return
+        now = time.monotonic()
+        new_epoch = self._epochs.get(task) != progress.epoch
+        if new_epoch or now - self._said.get(task, -PLAIN_EVERY_S) >= PLAIN_EVERY_S:
+            self._epochs[task], self._said[task] = progress.epoch, now
+            self.notice(f"{task}: {self._where(task)}")
+
+    def status(self, status: TaskStatus) -> None:
+        """A task's new state."""
+        before = self._tasks.statuses.get(status.task)
+        self._tasks.statuses[status.task] = status
+        if before is None or before.state is not status.state:
+            self.notice(f"{status.task}: {short(explain(status))}")
+
+    def forget(self, task: str) -> None:
+        """The task's records come again from the first."""
+        self._tasks.forget(task)
+
+    def tick(self) -> None:
+        """Nothing: lines come with what they report."""
+
+    def notice(self, line: str) -> None:
+        """One line."""
+        print(visible(line), file=self._stream, flush=True)
+
+    def _where(self, task: str) -> str:
+        progress = self._tasks.progress[task]
+        pairs = (
+            ("epoch", self._tasks.epoch(task)),
+            ("local step", _whole(progress.local_step)),
+            ("global step", _whole(progress.global_step)),
+            ("loss", _loss(progress.loss)),
+        )
+        rate = _rate(progress.steps_per_s)
+        words = [f"{name} {value}" for name, value in pairs if value]
+        return ", ".join([*words, f"{rate} steps/s"] if rate else words)
+
+
+@contextmanager
+def watching(run: Callable[[], RunInfo]) -> Iterator[View]:
+    """The view that fits stderr; `run` reads `run.json` when the view is entered."""
+    console = Console(stderr=True)
+    if console.is_terminal and not console.is_dumb_terminal:
+        with LiveView(run(), console) as live:
+            yield live
+    else:
+        with PlainView(run(), sys.stderr) as plain:
+            yield plain
+
+
+def result(summary: Summary) -> Group:
+    """The table of a run, and what the run as a whole came to."""
+    table = _table(
+        "task", "node", "state", ">epochs", ">local steps", ">global step", ">loss", ">accuracy",
+        ">time",
+    )  # fmt: skip
+    for task in summary.tasks:
+        table.add_row(*_result_row(task))
+    return Group(_headline(summary), table, *_footer(summary))
+
+
+def _result_row(task: TaskSummary) -> list[_Cell]:
+    return [
+        visible(task.task),
+        visible(task.node),
+        _state(State(task.state)),
+        "" if task.epoch is None else str(task.epoch + 1),
+        _whole(task.local_step),
+        _whole(task.global_step),
+        _loss(task.loss),
+        _share(task.accuracy),
+        "" if task.time_s is None else f"{task.time_s:.1f} s",
+    ]
+
+
+def _headline(summary: Summary) -> Text:
+    line = Text(visible(f"run {summary.run_id}: {summary.experiment} on {summary.backend}, "))
+    line.append_text(_state(State(summary.state)))
+    if summary.wall_s is not None:
+        line.append(f" after {summary.wall_s:.1f} s")
+    if summary.reason:
+        line.append(f" ({short(summary.reason)})")
+    return line
+
+
+def _footer(summary: Summary) -> Iterator[Text]:
+    if summary.accuracy is not None:
+        yield Text(f"accuracy of the final parameters  {_share(summary.accuracy)}")
+    if summary.global_step is not None:
+        line = f"global step                       {_whole(summary.global_step)}"
+        if summary.steps_per_s is not None:
+            line += f", {_rate(summary.steps_per_s)} a second"
+        if summary.first_step_s is not None:
+            line += f"; first step of every worker after {summary.first_step_s:.1f} s"
+        yield Text(line)
+    if summary.updates_conserved is not None:
+        word = "yes" if summary.updates_conserved else "NO"
+        style = "" if summary.updates_conserved else "bold red"
+        yield Text.assemble("every update counted              ", (word, style))
+    if summary.records_lost:
+        yield Text(f"records lost                      {summary.records_lost}", style="bold red")
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[_Cell]]) -> Table:
+    """A plain table; a column that begins with `>` is set flush right."""
+    table = _table(*columns)
+    for row in rows:
+        table.add_row(*(visible(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
+
+
+def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  (what rich draws)
+    """Print to stdout, or to stderr; a file or a pipe gets wide lines, which wrap nowhere."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    width = None if stream.isatty() else PIPE_WIDTH
+    Console(file=stream, width=width, highlight=False, soft_wrap=False).print(renderable)
+
+
+def state_cell(state: str) -> Text:
+    """A state in its colour."""
+    return _state(State(state))
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(
+            column.removeprefix(">"), justify="right" if right else "left", no_wrap=True
+        )
+    return table
+
+
+def _state(state: State) -> Text:
+    return Text(state.value, style=STYLES[state])
+
+
+def _whole(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _loss(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

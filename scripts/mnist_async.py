@@ -1,0 +1,240 @@
+"""MNIST with parameter servers, asynchronously: no worker waits for another.
+
+The parameter servers (job ps) hold the variables. Every worker runs the same loop on its own:
+read the parameters, compute the gradients of one batch, apply them at once. Between its read and
+its update the others may have changed the parameters: the gradients that it applies are stale.
+"""
+
+import sys
+import time
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from mnist_model import MODELS, share_correct, starting_point
+from placement import ps_strategy
+
+from lab.task.data import load_mnist
+from lab.task.flags import parse, training_flags
+from lab.task.interrupt import leave_on_interrupt
+from lab.task.model import SavedModel, save_model
+from lab.task.program import ProgramError, report_failure, run_directory
+from lab.task.recorder import Recorder
+
+CHECKPOINT_EVERY_S = 60
+
+# ---- 1. Who am I? The flags, or TF_CONFIG, tell the cluster, this task's job and its index.
+flags = parse(training_flags(__doc__))
+is_chief = flags.job_name == "worker" and flags.task_index == 0
+workers = len(flags.worker_hosts)
+myself = f"/job:{flags.job_name}/task:{flags.task_index}"
+
+leave_on_interrupt()
+recorder = Recorder(flags.job_name, flags.task_index)
+report_failure(recorder)
+recorder.write("start", batch_size=flags.batch_size, status="starting")
+
+tf.disable_eager_execution()  # First a graph is built, then a session runs parts of it.
+tf.logging.set_verbosity(tf.logging.ERROR)
+
+# ---- 2. The cluster spec: which tasks there are, and where each of them listens.
+cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
+
+# ---- 3. The server: it makes this process one task of the cluster. How GPUs are used is settled
+# here, because a session that runs on this server cannot change it any more.
+config = tf.ConfigProto()
+if flags.job_name == "ps":
+    config.device_count["GPU"] = 0
+elif flags.gpu_memory_fraction:
+    config.gpu_options.per_process_gpu_memory_fraction = flags.gpu_memory_fraction
+else:
+    config.gpu_options.allow_growth = True
+try:
+    server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=config)
+except tf.errors.UnknownError:
+    host = cluster.task_address(flags.job_name, flags.task_index)
+    raise ProgramError(f"cannot listen on {host}", "end what else uses it") from None
+if flags.job_name == "ps":
+    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    server.join()  # A parameter server serves until somebody ends it: join never returns.
+
+# ---- 4. The data: every worker has all of it, and draws batches in an order of its own.
+mnist = load_mnist(flags.data_dir)
+batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + flags.task_index])
+steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
+own_steps = flags.epochs * steps_per_epoch
+all_steps = own_steps * workers
+if flags.global_steps:
+    own_steps, all_steps = sys.maxsize, flags.global_steps
+
+# ---- 5. The graph: the same in every worker. The device setter places each variable on a
+# parameter server, and every other operation on this worker.
+model = MODELS[flags.model]
+run_dir = run_directory()
+checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
+checkpoint = None
+if is_chief and checkpoint_dir:
+    checkpoint_dir.mkdir(parents=True, exist_ok=True)
+    checkpoint = tf.train.latest_checkpoint(checkpoint_dir)
+initial_values, steps_done = starting_point(model, flags.seed, checkpoint)
+
+with tf.device(
+    tf.train.replica_device_setter(
+        cluster=cluster,
+        worker_device=myself,
+        ps_strategy=ps_strategy(flags.ps_strategy, len(flags.ps_hosts)),
+    )
+):
+    variables = {
+        name: tf.get_variable(name, initializer=value) for name, value in initial_values.items()
+    }
+    global_step = tf.get_variable("global_step", initializer=np.int64(steps_done))
+    # A witness against lost updates: every update adds exactly one to it.
+    probe = tf.get_variable("probe", initializer=np.float32(steps_done))
+
+    images = tf.placeholder(tf.float32, [None, 784], "images")
+    labels = tf.placeholder(tf.int32, [None], "labels")
+
+    # Read: the global step first, then each parameter once.
+    step_at_read = global_step.read_value()
+    with tf.control_dependencies([step_at_read]):
+        parameters = {name: variable.read_value() for name, variable in variables.items()}
+
+    # Compute.
+    logits = model.logits(images, parameters)
+    loss = model.loss(logits, labels, parameters)
+    gradients = tf.gradients(loss, list(parameters.values()))
+    accuracy = share_correct(logits, labels)
+
+    # Count: take a number. No two steps get the same, and when all are taken this fails, so that
+    # the training has exactly as many updates as numbers.
+    with tf.control_dependencies(gradients), tf.device(global_step.device):
+        number = tf.count_up_to(global_step, all_steps)
+
+    # Apply, at once. Without the lock two workers could write a variable at the same time, and
+    # one of the two updates would be lost.
+    learning_rate = tf.train.exponential_decay(
+        flags.learning_rate or model.asynchronous_rate,
+        step_at_read,
+        decay_steps=600,
+        decay_rate=model.decay,
+    )
+    optimizer = tf.train.GradientDescentOptimizer(learning_rate, use_locking=True)
+    with tf.control_dependencies([number]):
+        update = optimizer.apply_gradients(
+            [*zip(gradients, variables.values(), strict=True), (-1.0 / learning_rate, probe)]
+        )
+
+    # The chief follows the parameters with a moving average, where the model wants one.
+    averages = {}
+    if is_chief and model.moving_average:
+        follower = tf.train.ExponentialMovingAverage(model.moving_average, global_step)
+        with tf.control_dependencies([update]):
+            update = follower.apply(list(variables.values()))
+        averages = {name: follower.average(variable) for name, variable in variables.items()}
+        accuracy_of_averages = share_correct(model.logits(images, averages), labels)
+
+# Workers that have finished say so in a queue, which the chief empties.
+with tf.device("/job:ps/task:0"):
+    finished = tf.FIFOQueue(workers, tf.int32, shapes=[()], shared_name="finished")
+    tell_finished = finished.enqueue(flags.task_index)
+    wait_for_all = finished.dequeue_many(workers)
+
+with tf.device(myself):  # Checkpoints are the chief's files, not the parameter servers'.
+    saver = tf.train.Saver([global_step, *variables.values()], save_relative_paths=True)
+initialize = tf.global_variables_initializer()
+missing_variables = tf.report_uninitialized_variables(tf.global_variables())
+
+# ---- 6. The session: it runs on this worker's server, which sends the parts of the graph to the
+# tasks on which they are placed. The filters hide the other workers: no need to wait for them.
+config = tf.ConfigProto(
+    log_device_placement=flags.log_device_placement, device_filters=["/job:ps", myself]
+)
+session = tf.Session(server.target, config=config)
+
+# The chief initializes the variables, and the others wait until it has. A chief that was started
+# again finds them in place and goes on; a new one must not find an earlier run's.
+if is_chief:
+    if len(session.run(missing_variables)):
+        session.run(initialize)
+    elif recorder.attempt == 0:
+        raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
+while len(session.run(missing_variables)):
+    time.sleep(0.2)
+places = ", ".join(f"{variable.op.name} on {variable.device}" for variable in variables.values())
+recorder.write("event", status="ready", message=places)
+
+# ---- 7. The training: each call reads, computes, counts and applies once.
+local_step = last_recorded = 0
+global_step_now = steps_done
+recorded_at = saved_at = time.monotonic()
+while local_step < own_steps:
+    batch_images, batch_labels = next(batches)
+    try:
+        steps_before, steps_at_read, loss_now, _ = session.run(
+            [number, step_at_read, loss, update], {images: batch_images, labels: batch_labels}
+        )
+    except tf.errors.OutOfRangeError:
+        break  # All numbers are taken.
+    local_step += 1
+    global_step_now = steps_before + 1
+    now = time.monotonic()
+
+    epoch_ends = local_step % steps_per_epoch == 0
+    if epoch_ends or local_step % flags.record_every == 0:
+        recorder.write(
+            "epoch" if epoch_ends else "step",
+            epoch=(local_step - 1) // steps_per_epoch,
+            local_step=local_step,
+            global_step=global_step_now,
+            staleness=steps_before - steps_at_read,
+            loss=loss_now,
+            examples=local_step * flags.batch_size,
+            step_time_s=(now - recorded_at) / (local_step - last_recorded),
+        )
+        last_recorded, recorded_at = local_step, now
+
+    if is_chief and checkpoint_dir and now - saved_at > CHECKPOINT_EVERY_S:
+        saver.save(session, str(checkpoint_dir / "model"), global_step_now)
+        saved_at = now
+
+# ---- 8. The test: with the parameters as they are now. The others may still improve them.
+test = {images: mnist.test.images, labels: mnist.test.labels}
+own_accuracy, steps_at_test = session.run([accuracy, step_at_read], test)
+recorder.write("eval", global_step=steps_at_test, accuracy=own_accuracy)
+session.run(tell_finished)
+
+# ---- 9. The chief waits for all workers, tests the final parameters and saves them.
+if is_chief:
+    recorder.write("event", message="waits until all workers have finished")
+    session.run(wait_for_all)
+    final_parameters, final_averages, final_step, final_probe, final_accuracy = session.run(
+        [parameters, averages, step_at_read, probe, accuracy], test
+    )
+    if averages:
+        recorder.write(
+            "eval",
+            global_step=final_step,
+            accuracy=session.run(accuracy_of_averages, test),
+            message="moving averages of the parameters",
+        )
+    if checkpoint_dir:
+        saver.save(session, str(checkpoint_dir / "model"), final_step)
+    if model_dir := run_dir / "model" if run_dir else flags.checkpoint_dir:
+        save_model(model_dir, SavedModel(flags.model, final_step, final_parameters, final_averages))
+    recorder.write(
+        "eval",
+        global_step=final_step,
+        probe=round(float(final_probe)),
+        accuracy=final_accuracy,
+        message="final parameters",
+    )
+
+recorder.write(
+    "final",
+    epoch=max(local_step - 1, 0) // steps_per_epoch,
+    local_step=local_step,
+    global_step=global_step_now,
+    examples=local_step * flags.batch_size,
+    accuracy=own_accuracy,
+    status="succeeded",
+)

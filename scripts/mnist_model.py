@@ -1,0 +1,105 @@
+"""The two models of the training programs: how logits and loss follow from the parameters.
+
+Nothing here is distributed: where the parameters live and who computes stands in the programs.
+"""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+PIXELS = 28 * 28
+CLASSES = 10
+
+
+class Softmax:
+    """Softmax regression, 784 → 10, as in the book: one matrix and one bias."""
+
+    asynchronous_rate = 0.01
+    synchronous_rate = 0.01
+    decay = 1.0
+    moving_average = None
+
+    def initial_parameters(self, seed):
+        """Draw from a unit normal: NumPy's, so that another program can start from the same."""
+        random = np.random.default_rng(seed)
+        return {
+            "weights": random.standard_normal((PIXELS, CLASSES), np.float32),
+            "biases": random.standard_normal(CLASSES, np.float32),
+        }
+
+    def logits(self, images, parameters):
+        """Images [n, 784] → logits [n, 10]."""
+        return tf.matmul(images, parameters["weights"]) + parameters["biases"]
+
+    def loss(self, logits, labels, parameters):
+        """The mean cross-entropy of a batch."""
+        del parameters  # No penalty on their size here.
+        return tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        )
+
+
+class Mlp:
+    """One hidden layer, 784 → 500 → 10, as in the blog: ReLU, L2, decay, moving average."""
+
+    hidden = 500
+    asynchronous_rate = 0.01
+    synchronous_rate = 0.8
+    decay = 0.99  # of the learning rate, every 600 global steps
+    moving_average = 0.99
+    l2 = 1e-4
+
+    def initial_parameters(self, seed):
+        """Draw weights from a normal of 0.1, cut off at two standard deviations; biases are 0."""
+        random = np.random.default_rng(seed)
+
+        def truncated_normal(shape):
+            values = random.standard_normal(shape, np.float32)
+            while (outside := np.abs(values) > 2).any():
+                values[outside] = random.standard_normal(outside.sum(), np.float32)
+            return np.float32(0.1) * values
+
+        return {
+            "weights1": truncated_normal((PIXELS, self.hidden)),
+            "biases1": np.zeros(self.hidden, np.float32),
+            "weights2": truncated_normal((self.hidden, CLASSES)),
+            "biases2": np.zeros(CLASSES, np.float32),
+        }
+
+    def logits(self, images, parameters):
+        """Images [n, 784] → logits [n, 10]."""
+        hidden = tf.nn.relu(tf.matmul(images, parameters["weights1"]) + parameters["biases1"])
+        return tf.matmul(hidden, parameters["weights2"]) + parameters["biases2"]
+
+    def loss(self, logits, labels, parameters):
+        """The mean cross-entropy of a batch, and a penalty on large weights."""
+        cross_entropy = tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        )
+        penalty = tf.nn.l2_loss(parameters["weights1"]) + tf.nn.l2_loss(parameters["weights2"])
+        return cross_entropy + self.l2 * penalty
+
+
+MODELS = {"softmax": Softmax(), "mlp": Mlp()}
+
+
+def starting_point(model, seed, checkpoint):
+    """Return the parameters to begin with, and the global step that they have had.
+
+    Args:
+        model: One of `MODELS`.
+        seed: Of the initial parameters.
+        checkpoint: A checkpoint's path, or None for new parameters.
+    """
+    parameters = model.initial_parameters(seed)
+    if checkpoint is None:
+        return parameters, 0
+    saved = tf.train.load_checkpoint(checkpoint)
+    return {name: saved.get_tensor(name) for name in parameters}, int(
+        saved.get_tensor("global_step")
+    )
+
+
+def share_correct(logits, labels):
+    """The accuracy: the share of images whose largest logit is the right one."""
+    hits = tf.equal(tf.argmax(logits, 1, output_type=tf.int32), labels)
+    return tf.reduce_mean(tf.cast(hits, tf.float32))

@@ -1,0 +1,286 @@
+"""MNIST with parameter servers, synchronously: the workers march in step.
+
+The parameter servers (job ps) hold the variables. For every update each worker computes the
+gradients of one batch from the same parameters; when `--replicas_to_aggregate` gradients have
+come together, their mean is applied once, and every worker gets a token to go on. With fewer than
+there are workers the rest are backup workers: gradients that come too late are dropped.
+"""
+
+import threading
+import time
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from mnist_model import MODELS, share_correct, starting_point
+from placement import ps_strategy
+
+from lab.task.data import load_mnist
+from lab.task.flags import parse, positive, training_flags
+from lab.task.interrupt import leave_on_interrupt
+from lab.task.model import SavedModel, save_model
+from lab.task.program import ProgramError, report_failure, run_directory
+from lab.task.recorder import Recorder
+
+CHECKPOINT_EVERY_S = 60
+
+# ---- 1. Who am I? The flags, or TF_CONFIG, tell the cluster, this task's job and its index.
+parser = training_flags(__doc__)
+parser.add_argument(
+    "--replicas_to_aggregate",
+    type=positive,
+    help="gradients that make one update (default: one of each worker)",
+)
+flags = parse(parser)
+is_chief = flags.job_name == "worker" and flags.task_index == 0
+workers = len(flags.worker_hosts)
+myself = f"/job:{flags.job_name}/task:{flags.task_index}"
+
+leave_on_interrupt()
+recorder = Recorder(flags.job_name, flags.task_index)
+report_failure(recorder)
+recorder.write("start", batch_size=flags.batch_size, status="starting")
+
+tf.disable_eager_execution()  # First a graph is built, then a session runs parts of it.
+tf.logging.set_verbosity(tf.logging.ERROR)
+
+# ---- 2. The cluster spec: which tasks there are, and where each of them listens.
+cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
+
+# ---- 3. The server: it makes this process one task of the cluster. How GPUs are used is settled
+# here, because a session that runs on this server cannot change it any more.
+config = tf.ConfigProto()
+if flags.job_name == "ps":
+    config.device_count["GPU"] = 0
+elif flags.gpu_memory_fraction:
+    config.gpu_options.per_process_gpu_memory_fraction = flags.gpu_memory_fraction
+else:
+    config.gpu_options.allow_growth = True
+try:
+    server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=config)
+except tf.errors.UnknownError:
+    host = cluster.task_address(flags.job_name, flags.task_index)
+    raise ProgramError(f"cannot listen on {host}", "end what else uses it") from None
+if flags.job_name == "ps":
+    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    server.join()  # A parameter server serves until somebody ends it: join never returns.
+
+# ---- 4. The data: every worker has all of it, and draws batches in an order of its own.
+mnist = load_mnist(flags.data_dir)
+batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + flags.task_index])
+steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
+# Local steps are no measure of the training here: a gradient that is dropped updates nothing.
+all_steps = flags.global_steps or flags.epochs * steps_per_epoch
+
+# ---- 5. The graph: the same in every worker. The device setter places each variable on a
+# parameter server, and every other operation on this worker.
+model = MODELS[flags.model]
+run_dir = run_directory()
+checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
+checkpoint = None
+if is_chief and checkpoint_dir:
+    checkpoint_dir.mkdir(parents=True, exist_ok=True)
+    checkpoint = tf.train.latest_checkpoint(checkpoint_dir)
+initial_values, steps_done = starting_point(model, flags.seed, checkpoint)
+
+with tf.device(
+    tf.train.replica_device_setter(
+        cluster=cluster,
+        worker_device=myself,
+        ps_strategy=ps_strategy(flags.ps_strategy, len(flags.ps_hosts)),
+    )
+):
+    variables = {
+        name: tf.get_variable(name, initializer=value) for name, value in initial_values.items()
+    }
+    global_step = tf.get_variable("global_step", initializer=np.int64(steps_done))
+    # A witness against lost updates: every update adds exactly one to it.
+    probe = tf.get_variable("probe", initializer=np.float32(steps_done))
+
+    images = tf.placeholder(tf.float32, [None, 784], "images")
+    labels = tf.placeholder(tf.int32, [None], "labels")
+
+    # Read: the global step first, then each parameter once.
+    step_at_read = global_step.read_value()
+    with tf.control_dependencies([step_at_read]):
+        parameters = {name: variable.read_value() for name, variable in variables.items()}
+
+    # Compute.
+    logits = model.logits(images, parameters)
+    loss = model.loss(logits, labels, parameters)
+    gradients = tf.gradients(loss, list(parameters.values()))
+    accuracy = share_correct(logits, labels)
+    with tf.control_dependencies(gradients):
+        computed_at = tf.timestamp()
+
+    # Hand in: the synchronizing optimizer puts gradients into an accumulator beside each variable.
+    # What it returns hands in this worker's, and then waits for a token: the number of the update
+    # after which to go on. Gradients that were computed from older parameters are dropped.
+    learning_rate = tf.train.exponential_decay(
+        flags.learning_rate or model.synchronous_rate,
+        step_at_read,
+        decay_steps=600,
+        decay_rate=model.decay,
+    )
+    replicas_to_aggregate = flags.replicas_to_aggregate or workers
+    averages = {}
+    follower = None
+    if is_chief and model.moving_average:
+        follower = tf.train.ExponentialMovingAverage(model.moving_average, global_step)
+    optimizer = tf.train.SyncReplicasOptimizer(
+        tf.train.GradientDescentOptimizer(learning_rate, use_locking=True),
+        replicas_to_aggregate=replicas_to_aggregate,
+        total_num_replicas=workers,
+        variable_averages=follower,
+        variables_to_average=list(variables.values()),
+    )
+    hand_in_and_wait = optimizer.apply_gradients(
+        [*zip(gradients, variables.values(), strict=True), (-1.0 / learning_rate, probe)],
+        global_step=global_step,
+    )
+    with tf.control_dependencies([hand_in_and_wait]):
+        released_at = tf.timestamp()
+    waited = released_at - computed_at
+
+    # Update: one run of this takes the mean of the gradients, applies it, and hands out the tokens.
+    # Only the chief runs it.
+    updates = optimizer.get_chief_queue_runner()
+    update = updates.enqueue_ops[0]
+    end_tokens = updates.close_op
+    first_tokens = optimizer.get_init_tokens_op(max(0, replicas_to_aggregate - workers))
+    if follower:
+        averages = {name: follower.average(variable) for name, variable in variables.items()}
+        accuracy_of_averages = share_correct(model.logits(images, averages), labels)
+
+# Workers that have finished say so in a queue, which the chief empties.
+with tf.device("/job:ps/task:0"):
+    finished = tf.FIFOQueue(workers, tf.int32, shapes=[()], shared_name="finished")
+    tell_finished = finished.enqueue(flags.task_index)
+    wait_for_all = finished.dequeue_many(workers)
+
+with tf.device(myself):  # Checkpoints are the chief's files, not the parameter servers'.
+    saver = tf.train.Saver([global_step, *variables.values()], save_relative_paths=True)
+initialize = tf.global_variables_initializer()
+missing_variables = optimizer.ready_for_local_init_op
+
+# ---- 6. The session: it runs on this worker's server, which sends the parts of the graph to the
+# tasks on which they are placed. The filters hide the other workers: no need to wait for them.
+config = tf.ConfigProto(
+    log_device_placement=flags.log_device_placement, device_filters=["/job:ps", myself]
+)
+session = tf.Session(server.target, config=config)
+
+# The chief initializes the variables, and the others wait until it has. A chief that was started
+# again finds them in place and goes on; a new one must not find an earlier run's.
+if is_chief:
+    if len(session.run(missing_variables)):
+        session.run(initialize)
+    elif recorder.attempt == 0:
+        raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
+while len(session.run(missing_variables)):
+    time.sleep(0.2)
+places = ", ".join(f"{variable.op.name} on {variable.device}" for variable in variables.values())
+recorder.write("event", status="ready", message=places)
+
+
+# ---- 7. The training. The chief makes the updates, exactly as many as there are to be, in a thread
+# of its own; besides, it is a worker like the others.
+coordinator = tf.train.Coordinator()
+
+
+def make_updates():
+    with coordinator.stop_on_exception():
+        try:
+            for _ in range(global_step_now, all_steps):
+                session.run(update)
+        finally:
+            session.run(end_tokens)  # Nobody shall wait for a token that never comes.
+
+
+global_step_now = session.run(global_step)
+if is_chief:
+    session.run([optimizer.chief_init_op, first_tokens])
+    updater = threading.Thread(target=make_updates, daemon=True)
+    updater.start()
+else:
+    session.run(optimizer.local_step_init_op)
+
+local_step = last_recorded = 0
+waiting_s = 0.0
+recorded_at = saved_at = time.monotonic()
+while global_step_now < all_steps:
+    batch_images, batch_labels = next(batches)
+    try:
+        token, waited_s, loss_now = session.run(
+            [hand_in_and_wait, waited, loss], {images: batch_images, labels: batch_labels}
+        )
+    except tf.errors.OutOfRangeError:  # The queue of tokens is closed.
+        break
+    local_step += 1
+    waiting_s += waited_s
+    epoch_ends = token // steps_per_epoch > global_step_now // steps_per_epoch
+    global_step_now = token
+    now = time.monotonic()
+
+    if epoch_ends or local_step % flags.record_every == 0:
+        recorder.write(
+            "epoch" if epoch_ends else "step",
+            epoch=(global_step_now - 1) // steps_per_epoch,
+            local_step=local_step,
+            global_step=global_step_now,
+            loss=loss_now,
+            examples=local_step * flags.batch_size,
+            step_time_s=(now - recorded_at) / (local_step - last_recorded),
+            wait_time_s=waiting_s / (local_step - last_recorded),
+        )
+        last_recorded, recorded_at, waiting_s = local_step, now, 0.0
+
+    if is_chief and checkpoint_dir and now - saved_at > CHECKPOINT_EVERY_S:
+        saver.save(session, str(checkpoint_dir / "model"), global_step_now)
+        saved_at = now
+
+if is_chief:
+    coordinator.join([updater])  # What went wrong in the thread goes wrong here.
+if (steps_made := session.run(global_step)) < all_steps:
+    raise ProgramError(f"the chief stopped after update {steps_made}", "see what it says")
+
+# ---- 8. The test: all updates are made, so that every worker tests the same parameters.
+test = {images: mnist.test.images, labels: mnist.test.labels}
+own_accuracy, steps_at_test = session.run([accuracy, step_at_read], test)
+recorder.write("eval", global_step=steps_at_test, accuracy=own_accuracy)
+session.run(tell_finished)
+
+# ---- 9. The chief waits for all workers, tests once more and saves the parameters.
+if is_chief:
+    recorder.write("event", message="waits until all workers have finished")
+    session.run(wait_for_all)
+    final_parameters, final_averages, final_step, final_probe, final_accuracy = session.run(
+        [parameters, averages, step_at_read, probe, accuracy], test
+    )
+    if averages:
+        recorder.write(
+            "eval",
+            global_step=final_step,
+            accuracy=session.run(accuracy_of_averages, test),
+            message="moving averages of the parameters",
+        )
+    if checkpoint_dir:
+        saver.save(session, str(checkpoint_dir / "model"), final_step)
+    if model_dir := run_dir / "model" if run_dir else flags.checkpoint_dir:
+        save_model(model_dir, SavedModel(flags.model, final_step, final_parameters, final_averages))
+    recorder.write(
+        "eval",
+        global_step=final_step,
+        probe=round(float(final_probe)),
+        accuracy=final_accuracy,
+        message="final parameters",
+    )
+
+recorder.write(
+    "final",
+    epoch=max(global_step_now - 1, 0) // steps_per_epoch,
+    local_step=local_step,
+    global_step=global_step_now,
+    examples=local_step * flags.batch_size,
+    accuracy=own_accuracy,
+    status="succeeded",
+)

@@ -1,0 +1,155 @@
+"""Real agents with tiny programs, for tests: no TensorFlow, no containers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.task.protocol import Request, State, TaskStatus, Volume
+from lab.task.statuses import read_status
+from lab.task.volume import submit
+
+ROOT = Path(__file__).parents[1]
+
+
+def wait_for(condition: Callable[[], object], what: str, within_s: float = 20.0) -> None:
+    """Wait until something is true, and fail the test with its name when it does not become so."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what}"
+        time.sleep(0.02)
+
+
+def processes_with(marker: str) -> list[int]:
+    """Every process of this machine that has the marker among its environment variables."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if marker.encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+@dataclass
+class Stage:
+    """A run volume, a scripts directory, and agents.
+
+    Attributes:
+        folder: Where both lie.
+        cluster: The cluster spec.
+        agents: Task to its agent's process.
+    """
+
+    folder: Path
+    cluster: dict[str, list[str]] = field(default_factory=lambda: {"worker": ["tf1:2222"]})
+    agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.volume = Volume(self.folder / "runs")
+        self.scripts = self.folder / "scripts"
+        self.volume.root.mkdir()
+        self.scripts.mkdir()
+
+    def program(self, text: str, name: str = "program.py") -> str:
+        """Write a training program."""
+        (self.scripts / name).write_text(text)
+        return name
+
+    def environ(self, task: str, **more: str) -> dict[str, str]:
+        """What an agent is started with."""
+        return {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "LAB_PROJECT": "demo",
+            "LAB_NODE": "tf1",
+            "LAB_TASK": task,
+            "LAB_CLUSTER": json.dumps(self.cluster),
+            "LAB_RUNS": str(self.volume.root),
+            "LAB_SCRIPTS": str(self.scripts),
+            "LAB_DATA": str(self.folder / "data"),
+            "LAB_TEST_MARKER": self.marker,
+            **more,
+        }
+
+    @property
+    def marker(self) -> str:
+        """What the processes of this stage can be told by."""
+        return str(self.folder)
+
+    def agent(self, task: str, **more: str) -> subprocess.Popen[bytes]:
+        """Start an agent and wait until it is there."""
+        with self.output(task).open("ab") as output:
+            agent = subprocess.Popen(
+                [sys.executable, "-m", "lab.task.agent"],
+                env=self.environ(task, **more),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self.agents[task] = agent
+        wait_for(
+            lambda: self.volume.agent(task).exists() or agent.poll() is not None,
+            f"the agent of {task}",
+        )
+        return agent
+
+    def output(self, task: str) -> Path:
+        """What the agent says."""
+        return self.folder / f"{task}.out"
+
+    def submit(self, program: str, *args: str, run_id: str = "r1", **more: object) -> Request:
+        """Hand in a request."""
+        request = Request(run_id, "test", program, args, self.cluster, **more)  # type: ignore[arg-type]
+        submit(self.volume, request)
+        return request
+
+    def status(self, task: str, run_id: str = "r1") -> TaskStatus:
+        """Where a task stands."""
+        return read_status(self.volume.status(run_id, task), task)
+
+    def wait_state(
+        self, task: str, state: State, run_id: str = "r1", within_s: float = 20.0
+    ) -> TaskStatus:
+        """Wait until a task stands somewhere; an end that is another one fails at once."""
+
+        def there() -> bool:
+            now = self.status(task, run_id)
+            assert not now.state.ended or now.state is state, f"{task}: {now}"
+            return now.state is state
+
+        wait_for(there, f"{task} {state}", within_s)
+        return self.status(task, run_id)
+
+    def log(self, task: str, run_id: str = "r1") -> bytes:
+        """The task's log."""
+        return self.volume.log(run_id, task).read_bytes()
+
+    def records(self, task: str, run_id: str = "r1") -> list[dict[str, object]]:
+        """The task's records."""
+        text = self.volume.records(run_id, task).read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    def close(self) -> None:
+        """End every agent; none may leave anything behind."""
+        for agent in self.agents.values():
+            if agent.poll() is None:
+                agent.send_signal(signal.SIGCONT)
+                agent.send_signal(signal.SIGTERM)
+        for agent in self.agents.values():
+            agent.wait(timeout=15)
+        wait_for(lambda: not processes_with(self.marker), f"no process of {self.marker}", 5)
+
+
+def ended(states: Sequence[TaskStatus]) -> bool:
+    """Whether all have ended."""
+    return all(status.state.ended for status in states)

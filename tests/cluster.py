@@ -1,0 +1,151 @@
+"""Starts the tasks of a training program as plain processes, and surely ends them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.records import Record, parse_record
+
+ROOT = Path(__file__).parents[1]
+PATIENCE_S = 120.0
+
+
+@dataclass
+class Task:
+    """One process of the cluster."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    stdout: Path
+    stderr: Path
+
+    @property
+    def lines(self) -> list[str]:
+        return self.stdout.read_text().splitlines()
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for line in self.lines if (record := parse_record(line)) is not None]
+
+    def kind(self, *kinds: str) -> list[Record]:
+        return [record for record in self.records if record["kind"] in kinds]
+
+    @property
+    def final(self) -> Record:
+        last = self.records[-1]
+        assert last["kind"] == "final"
+        return last
+
+    def wait(self, patience_s: float = PATIENCE_S) -> int:
+        """Wait for the exit code; who does not end in time is an error that shows its output."""
+        try:
+            return self.process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            tail = "\n".join(self.lines[-5:])
+            raise AssertionError(
+                f"{self.name} did not end:\n{tail}\n{self.stderr.read_text()[-3000:]}"
+            ) from None
+
+
+@dataclass
+class Cluster:
+    """The tasks of one run of one program."""
+
+    program: Path
+    directory: Path
+    ps: int = 1
+    workers: int = 1
+    flags: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    tasks: dict[str, Task] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        hosts = [f"localhost:{port}" for port in free_ports(self.ps + self.workers)]
+        self.ps_hosts, self.worker_hosts = hosts[: self.ps], hosts[self.ps :]
+
+    def start(self, job_name: str, index: int) -> Task:
+        name = f"{job_name}-{index}"
+        command = [
+            *(sys.executable, str(self.program)),
+            *(f"--job_name={job_name}", f"--task_index={index}"),
+            f"--ps_hosts={','.join(self.ps_hosts)}",
+            f"--worker_hosts={','.join(self.worker_hosts)}",
+            *self.flags,
+        ]
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
+        stdout, stderr = (self.directory / f"{name}.{stream}" for stream in ("out", "err"))
+        with stdout.open("wb") as out, stderr.open("wb") as err:
+            process = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                stdout=out,
+                stderr=err,
+                env={
+                    **ours,
+                    "PYTHONPATH": str(ROOT),
+                    "TF_CPP_MIN_LOG_LEVEL": "1",
+                    "CUDA_VISIBLE_DEVICES": "-1",
+                    **self.environment,
+                },
+            )
+        self.tasks[name] = Task(name, process, stdout, stderr)
+        return self.tasks[name]
+
+    def start_all(self) -> None:
+        for index in range(self.ps):
+            self.start("ps", index)
+        for index in range(self.workers):
+            self.start("worker", index)
+
+    @property
+    def worker_tasks(self) -> list[Task]:
+        return [task for name, task in sorted(self.tasks.items()) if name.startswith("worker")]
+
+    @property
+    def chief(self) -> Task:
+        return self.tasks["worker-0"]
+
+    def succeed(self, patience_s: float = PATIENCE_S) -> None:
+        """Wait until every worker has ended, and see that each succeeded."""
+        deadline = time.monotonic() + patience_s
+        for task in self.worker_tasks:
+            code = task.wait(max(0.1, deadline - time.monotonic()))
+            assert code == 0, f"{task.name}: exit code {code}\n{task.stderr.read_text()[-3000:]}"
+
+    def outcome(self) -> Record:
+        """The chief's evaluation of the final parameters: the record with the probe."""
+        (record,) = [record for record in self.chief.kind("eval") if "probe" in record]
+        return record
+
+
+@contextlib.contextmanager
+def cluster(
+    program: str, directory: Path, *flags: str, ps: int = 1, workers: int = 1, **environment: str
+) -> Iterator[Cluster]:
+    """Make a cluster whose tasks, started or not, are gone when the block ends."""
+    made = Cluster(ROOT / "scripts" / program, directory, ps, workers, flags, environment)
+    try:
+        yield made
+    finally:
+        for task in made.tasks.values():
+            task.process.send_signal(signal.SIGKILL)
+        for task in made.tasks.values():
+            task.process.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    """Find ports that nobody listens on; they are held until all are found, so all differ."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for found in sockets:
+            found.bind(("", 0))
+        return [found.getsockname()[1] for found in sockets]

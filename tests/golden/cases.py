@@ -1,0 +1,37 @@
+"""The golden files: every description beside what must come of it.
+
+`good/NAME.yaml` stands beside `good/NAME.MODE.compose.yml`, `bad/NAME.yaml` beside
+`bad/NAME.error.txt`. `make golden` writes the expectations anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab.cluster import parse_cluster
+from lab.errors import DescriptionError
+from lab.plan import place
+from lab.render import render
+from tests.golden.boxes import MODES, inventory
+
+HERE = Path(__file__).parent
+GOOD = sorted((HERE / "good").glob("*.yaml"))
+BAD = sorted((HERE / "bad").glob("*.yaml"))
+
+
+def good_outputs(source: Path) -> Iterator[tuple[Path, str]]:
+    """What a description becomes in every mode, and the file that says so."""
+    cluster = parse_cluster(source.read_bytes(), source.name)
+    for mode in MODES:
+        text = render(place(cluster, inventory(mode, cluster)), cluster_file=source.name)
+        yield source.with_name(f"{source.stem}.{mode}.compose.yml"), text
+
+
+def bad_output(source: Path) -> tuple[Path, str]:
+    """The error text of a description, and the file that says so."""
+    try:
+        parse_cluster(source.read_bytes(), source.name)
+    except DescriptionError as error:
+        return source.with_suffix(".error.txt"), "".join(f"{line}\n" for line in error.problems)
+    raise AssertionError(f"{source.name} has no fault")

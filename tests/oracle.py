@@ -1,0 +1,145 @@
+"""The oracle: the same models, data and hyperparameters in NumPy alone, one update after another.
+
+It shares nothing with the programs but the data, the order of the batches, and the way in which
+initial parameters are drawn: gradients, penalties and the decay of the rate are written anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lab.task.data import Examples, Floats, Ints
+
+Parameters = dict[str, Floats]
+Batch = tuple[Floats, Ints]
+
+PIXELS, HIDDEN, CLASSES = 784, 500, 10
+L2 = np.float32(1e-4)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One update: the loss before it, and the parameters after it."""
+
+    loss: float
+    parameters: Parameters
+
+
+def initial_parameters(model: str, seed: int) -> Parameters:
+    """Draw what the programs draw: unit normal, or a normal of 0.1 cut off at two deviations."""
+    random = np.random.default_rng(seed)
+    if model == "softmax":
+        weights = random.standard_normal((PIXELS, CLASSES), np.float32)
+        return {"weights": weights, "biases": random.standard_normal(CLASSES, np.float32)}
+
+    def truncated(rows: int, columns: int) -> Floats:
+        values = random.standard_normal((rows, columns), np.float32)
+        while (outside := np.abs(values) > 2).any():
+            values[outside] = random.standard_normal(int(outside.sum()), np.float32)
+        return np.float32(0.1) * values
+
+    weights1, weights2 = truncated(PIXELS, HIDDEN), truncated(HIDDEN, CLASSES)
+    zeros1, zeros2 = np.zeros(HIDDEN, np.float32), np.zeros(CLASSES, np.float32)
+    return {"weights1": weights1, "biases1": zeros1, "weights2": weights2, "biases2": zeros2}
+
+
+def logits(parameters: Parameters, images: Floats) -> Floats:
+    """Images [n, 784] to logits [n, 10]."""
+    if "weights" in parameters:
+        return images @ parameters["weights"] + parameters["biases"]
+    hidden = np.maximum(images @ parameters["weights1"] + parameters["biases1"], 0)
+    return hidden @ parameters["weights2"] + parameters["biases2"]
+
+
+def accuracy(parameters: Parameters, examples: Examples) -> float:
+    """The share of images whose largest logit is the right one."""
+    return float(np.mean(logits(parameters, examples.images).argmax(1) == examples.labels))
+
+
+def train(
+    parameters: Parameters, batches: Iterable[Batch], *, rate: float, decay: float = 1.0
+) -> Iterator[Step]:
+    """Descend batch by batch; the rate decays by `decay` in 600 updates, smoothly."""
+    parameters = {name: value.copy() for name, value in parameters.items()}
+    for update, (images, labels) in enumerate(batches):
+        loss, gradients = loss_and_gradients(parameters, images, labels)
+        now = np.float32(rate * decay ** (update / 600))
+        for name, gradient in gradients.items():
+            parameters[name] -= now * gradient
+        yield Step(loss, parameters)
+
+
+def loss_and_gradients(
+    parameters: Parameters, images: Floats, labels: Ints
+) -> tuple[float, Parameters]:
+    """The loss of a batch, and its gradients by backpropagation."""
+    rows = np.arange(len(labels))
+    out = logits(parameters, images)
+    out = out - out.max(1, keepdims=True)
+    log_share = out - np.log(np.exp(out).sum(1, keepdims=True))
+    loss = float(-log_share[rows, labels].mean())
+    error = np.exp(log_share)
+    error[rows, labels] -= 1
+    error /= np.float32(len(labels))
+    if "weights" in parameters:
+        return loss, {"weights": images.T @ error, "biases": error.sum(0)}
+    hidden = np.maximum(images @ parameters["weights1"] + parameters["biases1"], 0)
+    back = (error @ parameters["weights2"].T) * (hidden > 0)
+    weights1, weights2 = parameters["weights1"], parameters["weights2"]
+    loss += float(L2 * ((weights1**2).sum() + (weights2**2).sum()) / 2)
+    return loss, {
+        "weights1": images.T @ back + L2 * weights1,
+        "biases1": back.sum(0),
+        "weights2": hidden.T @ error + L2 * weights2,
+        "biases2": error.sum(0),
+    }
+
+
+def worker_batches(
+    train_set: Examples, seed: int, task_index: int, batch_size: int = 100
+) -> Iterator[Batch]:
+    """The batches of one worker, in its own order."""
+    return train_set.batches(batch_size, [seed, 1 + task_index])
+
+
+def joined(streams: Sequence[Iterator[Batch]]) -> Iterator[Batch]:
+    """One large batch of each worker's next: its gradient is the mean of theirs."""
+    for parts in zip(*streams, strict=True):
+        yield np.concatenate([part[0] for part in parts]), np.concatenate([p[1] for p in parts])
+
+
+def in_turn(streams: Sequence[Iterator[Batch]]) -> Iterator[Batch]:
+    """The workers' batches one after the other: what equally fast workers would do."""
+    for parts in zip(*streams, strict=True):
+        yield from parts
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Where a further run lies with the given confidence, were it one of the sample."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, float) and self.low <= value <= self.high
+
+
+# Student's t for a two-sided 99.9% interval, by degrees of freedom.
+_T_999 = {5: 6.869, 7: 5.408, 9: 4.781, 11: 4.437, 14: 4.140}
+
+
+def prediction_band(sample: Sequence[float]) -> Band:
+    """The 99.9% prediction interval for one more draw: mean ± t·s·√(1 + 1/n).
+
+    99.9% because a test that is wrong once in twenty runs would be noise.
+    """
+    count = len(sample)
+    values: npt.NDArray[np.float64] = np.asarray(sample, np.float64)
+    half = _T_999[count - 1] * float(values.std(ddof=1)) * math.sqrt(1 + 1 / count)
+    return Band(float(values.mean()) - half, float(values.mean()) + half)

@@ -1,0 +1,11 @@
+"""Options of the unit tests."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the files in tests/golden anew"
+    )

@@ -1,0 +1,200 @@
+"""An environment without processes: its run volume is real, what its tasks do is written here."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.backends import Chunk, Environment, Say, TaskInfo
+from lab.errors import LabError
+from lab.plan import Plan, PlannedNode, PlannedTask
+from lab.task import volume as volumes
+from lab.task.protocol import Request, State, TaskStatus, Volume, write_atomically
+
+PLAN = Plan(
+    name="mnist",
+    mode="none",
+    cluster_sha256="abc",
+    nodes=(PlannedNode("tf1"), PlannedNode("tf2"), PlannedNode("tf3")),
+    tasks=(
+        PlannedTask("ps", 0, "tf1", 2222),
+        PlannedTask("worker", 0, "tf2", 2222),
+        PlannedTask("worker", 1, "tf3", 2222),
+    ),
+)
+
+
+def record(task: str, seq: int, kind: str = "step", **fields: object) -> dict[str, object]:
+    """A record as an agent stores it."""
+    job, _, index = task.rpartition("-")
+    return {
+        "kind": kind,
+        "run": "r",
+        "attempt": 0,
+        "job_name": job,
+        "task_index": int(index),
+        "seq": seq,
+        **fields,
+    }
+
+
+def write_records(volume: Volume, run_id: str, task: str, records: Sequence[object]) -> None:
+    """Append records to a task's file."""
+    path = volume.records(run_id, task)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.writelines(json.dumps(each) + "\n" for each in records)
+
+
+def end(volume: Volume, run_id: str, task: str, state: State, **fields: object) -> None:
+    """Write the state in which a task ended."""
+    status = TaskStatus(task, state, started_unix=100.0, ended_unix=112.5, **fields)  # type: ignore[arg-type]
+    write_atomically(volume.status(run_id, task), status.to_json())
+
+
+def train(volume: Volume, request: Request) -> None:
+    """What a good asynchronous run of two workers leaves: 300 updates."""
+    for worker in range(2):
+        task = f"worker-{worker}"
+        write_records(
+            volume,
+            request.run_id,
+            task,
+            [
+                record(task, 0, "start", time_unix=100.0),
+                record(
+                    task,
+                    1,
+                    "step",
+                    epoch=0,
+                    local_step=100,
+                    global_step=199 + worker,
+                    loss=0.5,
+                    staleness=1,
+                    time_unix=110.0 + worker,
+                    step_time_s=0.01,
+                ),
+                record(
+                    task,
+                    2,
+                    "epoch",
+                    epoch=0,
+                    local_step=150,
+                    global_step=299 + worker,
+                    loss=0.25,
+                    staleness=2,
+                    time_unix=112.0 + worker,
+                    step_time_s=0.01,
+                ),
+                record(task, 3, "eval", accuracy=0.5 + worker / 10, global_step=299),
+            ],
+        )
+    chief = [
+        record("worker-0", 4, "eval", accuracy=0.75, global_step=300, probe=300),
+        record(
+            "worker-0",
+            5,
+            "final",
+            local_step=150,
+            global_step=299,
+            accuracy=0.5,
+            status="succeeded",
+        ),
+    ]
+    write_records(volume, request.run_id, "worker-0", chief)
+    log = volume.log(request.run_id, "worker-1")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(b"hello \x1b]0;owned\x07\n")
+    for task in request.tasks():
+        end(volume, request.run_id, task, State.SUCCEEDED, exit_code=0)
+
+
+@dataclass
+class FakeEnvironment(Environment):
+    """Where `tasks_do` plays the agents, in a thread of its own, once a request comes."""
+
+    root: Path
+    tasks_do: Callable[[Volume, Request], None] = train
+    backend: str = "local"
+    project: str = "mnist"
+    cluster_sha256: str = "abc"
+    plan: Plan = PLAN
+    is_down: bool = False
+    threads: list[threading.Thread] = field(default_factory=list)
+
+    @property
+    def volume(self) -> Volume:
+        return Volume(self.root)
+
+    def cluster_spec(self) -> dict[str, list[str]]:
+        return self.plan.cluster_spec()
+
+    def tasks(self) -> list[TaskInfo]:
+        return [
+            TaskInfo(each.name, each.node, f"{each.node}:{each.port}", each.gpus, True, "pid 1")
+            for each in self.plan.tasks
+        ]
+
+    def submit(self, request: Request) -> None:
+        try:
+            volumes.submit(self.volume, request)
+        except volumes.VolumeBusy as error:
+            raise LabError(str(error), "wait until it has ended") from error
+        thread = threading.Thread(target=self.tasks_do, args=(self.volume, request))
+        thread.start()
+        self.threads.append(thread)
+
+    def cancel(self, run_id: str, reason: str) -> None:
+        volumes.cancel(self.volume, run_id, reason)
+
+    def runs(self) -> list[Request]:
+        return volumes.requests(self.volume)
+
+    def ship(
+        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+    ) -> Iterator[Chunk | None]:
+        return volumes.ship(self.volume, run_id, offsets, follow=follow)
+
+    def logs(self, tasks: Sequence[str], *, follow: bool, tail: int | None) -> Iterator[str]:
+        yield from (f"{task}  | \x1b[31mred" for task in tasks)
+
+    def shell(self, task: str) -> list[str]:
+        return ["echo", task]
+
+    def provenance(self) -> dict[str, str]:
+        return {"interpreter": "fake"}
+
+    def description(self) -> tuple[str, str]:
+        return "processes.json", "{}\n"
+
+    def down(self, say: Say) -> None:
+        self.is_down = True
+
+
+@dataclass
+class FakeBackend:
+    """A backend with at most one environment."""
+
+    name: str = "local"
+    environment: FakeEnvironment | None = None
+    fault: str | None = None
+
+    def unavailable(self) -> str | None:
+        return self.fault
+
+    def up(self, plan: Plan, *, root: Path, say: Say) -> FakeEnvironment:
+        assert self.environment is not None
+        return self.environment
+
+    def find(self, project: str) -> FakeEnvironment | None:
+        found = self.environment
+        return found if found is not None and found.project == project else None
+
+    def find_volume(self, project: str) -> FakeEnvironment | None:
+        return self.find(project)
+
+    def all(self) -> list[FakeEnvironment]:
+        return [self.environment] if self.environment else []

@@ -1,0 +1,389 @@
+"""One agent and its program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.task.protocol import State
+from lab.task.volume import cancel
+from tests.agents import ROOT, Stage, processes_with, wait_for
+
+START = 'print("lab kind=start run=r1 job_name=worker task_index=0 seq=0", flush=True)\n'
+STEP = 'print("lab kind=step run=r1 job_name=worker task_index=0 seq=1 loss=0.5", flush=True)\n'
+FOREVER = "import time\nwhile True: time.sleep(60)\n"
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    yield stage
+    stage.close()
+
+
+def test_program_succeeds_and_its_output_is_sorted(stage: Stage) -> None:
+    stage.agent("worker-0")
+    stage.submit(stage.program(START + STEP + "print('hello')\n"))
+    status = stage.wait_state("worker-0", State.SUCCEEDED)
+    assert (status.exit_code, status.signal, status.reason, status.pid) == (0, None, "", None)
+    assert status.started_unix is not None
+    assert status.ended_unix is not None
+    assert [record["kind"] for record in stage.records("worker-0")] == ["start", "step"]
+    assert stage.records("worker-0")[1]["loss"] == 0.5
+    assert stage.log("worker-0") == b"hello\n"
+    assert b"hello\n" in stage.output("worker-0").read_bytes()
+
+
+def test_states_follow_the_records(stage: Stage) -> None:
+    gate = stage.folder / "gate"
+    wait = "import os, time\ndef wait(n):\n  while not os.path.exists({!r} + n): time.sleep(.01)\n"
+    program = wait.format(str(gate)) + f"wait('1')\n{START}wait('2')\n{STEP}wait('3')\n"
+    stage.agent("worker-0")
+    stage.submit(stage.program(program))
+    assert stage.wait_state("worker-0", State.STARTING).pid is not None
+    Path(f"{gate}1").touch()
+    stage.wait_state("worker-0", State.READY)
+    Path(f"{gate}2").touch()
+    stage.wait_state("worker-0", State.TRAINING)
+    Path(f"{gate}3").touch()
+    stage.wait_state("worker-0", State.SUCCEEDED)
+
+
+def test_program_learns_who_it_is(stage: Stage) -> None:
+    stage.cluster = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
+    stage.agent("ps-0")
+    stage.agent("worker-0")
+    stage.agent("worker-1", LAB_EXPERIMENT="", http_proxy="http://proxy:3128", no_proxy="a.b")
+    program = stage.program(
+        "import json, os, sys\n"
+        "print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd(), sys.stdin.read()]))\n"
+        "import lab.records\n"
+    )
+    stage.submit(program, "--epochs=2", data_dir="own")
+    stage.wait_state("worker-1", State.SUCCEEDED)
+    argv, environ, cwd, stdin = json.loads(stage.log("worker-1").splitlines()[0])
+    assert argv == [
+        "--job_name=worker",
+        "--task_index=1",
+        "--ps_hosts=tf1:2222",
+        "--worker_hosts=tf2:2222,tf3:2222",
+        f"--data_dir={stage.folder / 'data' / 'own'}",
+        "--epochs=2",
+    ]
+    assert json.loads(environ["TF_CONFIG"]) == {
+        "cluster": stage.cluster,
+        "task": {"type": "worker", "index": 1},
+    }
+    assert environ["LAB_RUN_ID"] == "r1"
+    assert environ["LAB_ATTEMPT"] == "0"
+    assert environ["LAB_TASK"] == "worker-1"
+    assert environ["LAB_RUN_DIR"] == cwd == str(stage.volume.run("r1"))
+    assert environ["PYTHONUNBUFFERED"] == "1"
+    assert environ["TF_CPP_MIN_LOG_LEVEL"] == "1"
+    assert environ["no_grpc_proxy"] == "a.b,tf1,tf2,tf3"
+    assert "LAB_EXPERIMENT" not in environ
+    assert stdin == ""
+
+
+def test_no_data_flag_without_own_data(stage: Stage) -> None:
+    stage.agent("worker-0")
+    stage.submit(stage.program("import sys; print(sys.argv)"))
+    stage.wait_state("worker-0", State.SUCCEEDED)
+    assert b"data_dir" not in stage.log("worker-0")
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import sys; sys.exit(3)", "exit code 3"),
+        ("import nothing_such", "exit code 1: ModuleNotFoundError: No module named 'nothing_such'"),
+        ("this is no python", "exit code 1: SyntaxError: invalid syntax"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed by SIGKILL"),
+        ("import os; os.abort()", "killed by SIGABRT"),
+        (
+            "import argparse; argparse.ArgumentParser('x').parse_args(['--oops'])",
+            "exit code 2: x: error: unrecognized arguments: --oops",
+        ),
+        ("raise ValueError('\\x1b[2Jbad\\n second line')", "exit code 1: ValueError: \\x1b[2Jbad"),
+        ("raise ValueError('x' * 5000)", "exit code 1: ValueError: " + "x" * 287 + "…"),
+    ],
+)
+def test_failure_has_a_reason(stage: Stage, program: str, reason: str) -> None:
+    stage.agent("worker-0")
+    stage.submit(stage.program(program))
+    status = stage.wait_state("worker-0", State.FAILED)
+    assert status.reason == reason
+    assert (status.exit_code is None) == ("killed" in reason)
+    assert (status.signal is not None) == ("killed" in reason)
+
+
+def test_missing_program(stage: Stage) -> None:
+    stage.agent("worker-0")
+    stage.submit("nowhere.py")
+    reason = stage.wait_state("worker-0", State.FAILED).reason
+    assert reason == f"no program {stage.scripts / 'nowhere.py'}; put it into {stage.scripts}"
+
+
+def test_binary_rubbish_stays_as_it_is_and_is_shown_safely(stage: Stage) -> None:
+    rubbish = bytes(range(256)).replace(b"\n", b"") + b"\nlab kind=bogus \xff\n\x9b31m\xe2\x80\xaeabc"
+    stage.agent("worker-0")
+    program = f"import sys; sys.stdout.buffer.write({rubbish!r}); sys.exit(0)"
+    stage.submit(stage.program(program))
+    stage.wait_state("worker-0", State.SUCCEEDED)
+    assert stage.log("worker-0") == rubbish + b"\n"
+    shown = stage.output("worker-0").read_bytes()
+    assert not set(shown) & (set(range(32)) - {9, 10})
+    assert not [character for character in shown.decode() if "\x7f" <= character <= "\x9f"]
+    assert "\\u202eabc" in shown.decode()
+
+
+def test_broken_records_are_log_lines(stage: Stage) -> None:
+    lines = ["lab kind=step loss=much", "lab kind=nothing", "lab kind=step =", "lab kind=start"]
+    stage.agent("worker-0")
+    stage.submit(stage.program(f"print({chr(10).join(lines)!r})"))
+    stage.wait_state("worker-0", State.SUCCEEDED)
+    assert stage.records("worker-0") == [{"kind": "start"}]
+    assert stage.log("worker-0").decode().splitlines() == lines[:3]
+
+
+@pytest.mark.parametrize("session", [False, True])
+def test_what_a_program_leaves_behind_is_ended(stage: Stage, session: bool) -> None:
+    program = (
+        "import subprocess, sys\n"
+        "code = 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);'\n"
+        "code += 'print(\"child\", flush=True); time.sleep(600)'\n"
+        f"p = subprocess.Popen([sys.executable, '-c', code], start_new_session={session},\n"
+        "    stdout=subprocess.PIPE)\n"
+        "p.stdout.readline()\n"
+        f"subprocess.Popen([sys.executable, '-c', code], start_new_session={session})\n"
+        "print('parent')\n"
+    )
+    agent = stage.agent("worker-0")
+    stage.submit(stage.program(program))
+    stage.wait_state("worker-0", State.SUCCEEDED, within_s=10)
+    assert processes_with(stage.marker) == [agent.pid]
+
+
+def test_cancel_ends_a_program_that_ignores_sigterm(stage: Stage) -> None:
+    program = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + START + FOREVER
+    stage.agent("worker-0")
+    stage.submit(stage.program(program))
+    stage.wait_state("worker-0", State.READY)
+    cancel(stage.volume, "r1", "the \x1bteacher said so")
+    status = stage.wait_state("worker-0", State.CANCELLED, within_s=9)
+    assert status.reason == "the \\x1bteacher said so"
+    assert status.signal == "SIGKILL"
+
+
+def test_cancel_lets_a_program_end_well(stage: Stage) -> None:
+    program = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(0)))\n"
+    )
+    stage.agent("worker-0")
+    stage.submit(stage.program(program + START + FOREVER))
+    stage.wait_state("worker-0", State.READY)
+    cancel(stage.volume, "r1", "enough")
+    status = stage.wait_state("worker-0", State.CANCELLED, within_s=4)
+    assert (status.exit_code, status.reason) == (0, "enough")
+    assert stage.log("worker-0") == b"saved\n"
+
+
+def test_cancelled_before_it_began(stage: Stage) -> None:
+    stage.submit(stage.program("print('never')"))
+    cancel(stage.volume, "r1", "changed my mind")
+    stage.agent("worker-0")
+    assert stage.wait_state("worker-0", State.CANCELLED).reason == "changed my mind"
+    assert not stage.volume.log("r1", "worker-0").exists()
+
+
+def test_agent_told_to_go_ends_its_program_first(stage: Stage) -> None:
+    agent = stage.agent("worker-0")
+    stage.submit(stage.program(START + FOREVER))
+    stage.wait_state("worker-0", State.READY)
+    agent.terminate()
+    assert agent.wait(timeout=9) == 0
+    status = stage.status("worker-0")
+    assert (status.state, status.reason) == (
+        State.CANCELLED,
+        "the agent was stopped (SIGTERM)",
+    )
+    assert not stage.volume.agent("worker-0").exists()
+
+
+def test_told_twice_it_does_not_wait(stage: Stage) -> None:
+    program = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + START + FOREVER
+    agent = stage.agent("worker-0")
+    stage.submit(stage.program(program))
+    stage.wait_state("worker-0", State.READY)
+    agent.terminate()
+    wait_for(lambda: agent.poll() is None, "still there")
+    agent.terminate()
+    agent.terminate()
+    assert agent.wait(timeout=4) == 0
+    assert stage.status("worker-0").state is State.CANCELLED
+
+
+def test_program_dies_with_a_killed_agent_and_the_run_is_lost(stage: Stage) -> None:
+    agent = stage.agent("worker-0")
+    stage.submit(stage.program(START + FOREVER))
+    pid = stage.wait_state("worker-0", State.READY).pid
+    assert pid in processes_with(stage.marker)
+    agent.kill()
+    agent.wait()
+    wait_for(lambda: pid not in processes_with(stage.marker), "the program is gone", 5)
+    assert stage.status("worker-0").state is State.READY
+    stage.agent("worker-0")
+    status = stage.wait_state("worker-0", State.LOST)
+    assert status.reason == "its agent was started again in the middle of the run"
+    stage.submit(stage.program("print(2)"), run_id="r2")
+    stage.wait_state("worker-0", State.SUCCEEDED, "r2")
+
+
+def test_end_of_the_leash(stage: Stage) -> None:
+    reading, writing = os.pipe()
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "lab.task.agent"],
+        env=stage.environ("worker-0", LAB_LEASH="stdin"),
+        stdin=reading,
+        stdout=subprocess.DEVNULL,
+    )
+    stage.agents["worker-0"] = agent
+    os.close(reading)
+    stage.submit(stage.program(START + FOREVER))
+    stage.wait_state("worker-0", State.READY)
+    os.close(writing)
+    assert agent.wait(timeout=9) == 0
+    assert stage.status("worker-0").reason == "the supervisor has gone"
+
+
+def test_one_run_after_the_other(stage: Stage) -> None:
+    stage.agent("worker-0")
+    for number in range(3):
+        stage.submit(stage.program(f"print({number})"), run_id=f"r{number}")
+        stage.wait_state("worker-0", State.SUCCEEDED, f"r{number}")
+        assert stage.log("worker-0", f"r{number}") == f"{number}\n".encode()
+
+
+def test_strange_files_among_the_requests(stage: Stage) -> None:
+    stage.volume.requests.mkdir()
+    (stage.volume.requests / "bad.json").write_text("{")
+    (stage.volume.requests / "list.json").write_text("[1]")
+    (stage.volume.requests / ".hidden.json").write_text("x")
+    evil = '{"run_id": "evil", "experiment": "", "program": "p", "args": [], "services": [],'
+    (stage.volume.requests / "evil.json").write_text(evil + '"cluster": {"../../x": ["a:1"]}}')
+    stage.agent("worker-0")
+    stage.submit(stage.program("print(1)"))
+    stage.wait_state("worker-0", State.SUCCEEDED)
+    said = stage.output("worker-0").read_text()
+    assert said.count("requests/bad.json is no request") == 1
+    assert said.count("requests/evil.json is no request") == 1
+
+
+def test_heart_beats(stage: Stage) -> None:
+    stage.agent("worker-0")
+    path = stage.volume.agent("worker-0")
+    before = path.stat().st_mtime_ns
+    wait_for(lambda: path.stat().st_mtime_ns > before, "a heartbeat", 3)
+    said = json.loads(path.read_text())
+    assert (said["task"], said["node"], said["address"]) == ("worker-0", "tf1", "tf1:2222")
+
+
+def test_greeting_names_place_and_next_command(stage: Stage) -> None:
+    stage.agent("worker-0", CUDA_VISIBLE_DEVICES="GPU-1,GPU-2")
+    said = stage.output("worker-0")
+    wait_for(lambda: b"run async" in said.read_bytes(), "the greeting")
+    assert said.read_text().splitlines() == [
+        "lab: worker-0 of demo lives on tf1, serves at tf1:2222, GPUs: GPU-1,GPU-2",
+        "lab: it waits for a run; start one with: python -m lab run async",
+    ]
+
+
+def test_incomplete_environment(stage: Stage) -> None:
+    environ = {**stage.environ("worker-0"), "LAB_NODE": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.task.agent"], env=environ, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, b"error: LAB_NODE not set\n")
+
+
+def test_task_outside_of_the_cluster(stage: Stage) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.task.agent"],
+        env=stage.environ("worker-7"),
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"error: LAB_CLUSTER is no cluster spec with worker-7\n",
+    )
+
+
+FULL_DISK = """
+import json, os, subprocess, sys
+from pathlib import Path
+from lab.task.protocol import Request, Volume
+from lab.task.statuses import read_status
+from lab.task.volume import ship, submit
+volume = Volume(Path(os.environ["LAB_RUNS"]))
+agent = subprocess.Popen([sys.executable, "-m", "lab.task.agent"], stdout=subprocess.DEVNULL)
+submit(volume, Request("r1", "t", "fill.py", (), {"worker": ["tf1:2222"]}))
+for _ in ship(volume, "r1", {}, follow=True):
+    pass
+agent.terminate()
+log = volume.log("r1", "worker-0").read_bytes()
+records = volume.records("r1", "worker-0").read_bytes()
+print(json.dumps([read_status(volume.status("r1", "worker-0"), "worker-0").to_json(),
+    agent.wait(), len(log), log[-1:].decode(), records[-1:].decode()]))
+"""
+
+
+def test_full_disk_ends_the_run_with_a_reason(stage: Stage) -> None:
+    stage.program(
+        "import time\n" + STEP + "while True: print('x' * 99)\n",
+        "fill.py",
+    )
+    mount = "mount -t tmpfs -o size=300k tmpfs \"$LAB_RUNS\" && exec \"$0\" -c \"$1\""
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount]
+        + [sys.executable, FULL_DISK],
+        env=stage.environ("worker-0"),
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    if b"unshare failed" in done.stderr or b"mount:" in done.stderr:
+        pytest.skip("this kernel allows no mount namespaces to this user")
+    assert done.returncode == 0, done.stderr.decode()
+    text, code, size, end_of_log, end_of_records = json.loads(done.stdout)
+    status = json.loads(text)
+    assert status["state"] == "failed"
+    assert status["reason"] == (
+        f"the run volume {stage.volume.root} cannot be written: No space left on device;"
+        " make room on it"
+    )
+    assert code == 0
+    assert size > 50_000
+    assert size % 100 == 0
+    assert (end_of_log, end_of_records) == ("\n", "\n")
+
+
+def test_agent_imports_nothing_but_the_standard_library() -> None:
+    code = (
+        "import sys, lab.task.agent\n"
+        "print(sorted(m for m in sys.modules if m.split('.')[0] in"
+        " ('numpy', 'pyroute2', 'tensorflow', 'pydantic', 'docker')),"
+        " sorted(m for m in sys.modules if m.startswith('lab.') and not m.startswith('lab.task')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[] ['lab.records']\n"

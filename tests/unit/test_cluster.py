@@ -1,0 +1,192 @@
+"""Reading a description: what is taken, what is refused, and what counts as the same."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from lab.cluster import Cluster, json_schema, load_cluster, parse_cluster
+from lab.cluster.scalars import plain
+from lab.cluster.schema import FILE, schema_text
+from lab.errors import DescriptionError, InputError
+from lab.task.text import visible
+from tests.golden.cases import BAD, GOOD
+
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted([ROOT / "cluster.yaml", *(ROOT / "clusters").glob("*.yaml")])
+SMALL = "version: 1\nname: m\nnodes: {tf1: {gpus: 2}, tf2: {}}\njobs: {ps: {on: [tf1]}}\n"
+
+
+def parse(text: str) -> Cluster:
+    return parse_cluster(text.encode(), "cluster.yaml")
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(DescriptionError) as caught:
+        parse(text)
+    assert caught.value.exit_code == 2
+    return caught.value.problems
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_what_is_shipped_is_valid_and_names_its_schema(path: Path) -> None:
+    load_cluster(path)
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    name = first.removeprefix("# yaml-language-server: $schema=")
+    assert (path.parent / name).resolve() == FILE
+
+
+def test_the_shipped_schema_is_the_models() -> None:
+    assert FILE.read_text(encoding="utf-8") == schema_text()
+
+
+@pytest.mark.parametrize("path", [*SHIPPED, *GOOD], ids=lambda path: path.stem)
+def test_the_schema_takes_what_is_right(path: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+    jsonschema.validate(core(path.read_text(encoding="utf-8")), json_schema())
+
+
+WRONG_BY_TYPE = [
+    *("unknown-keys", "missing-keys", "wrong-types", "wrong-version", "empty-lists", "units"),
+    *("bad-names", "empty-collections", "numbers-out-of-range", "gpu-ids"),
+]
+
+
+@pytest.mark.parametrize("name", WRONG_BY_TYPE)
+def test_the_schema_refuses_what_is_wrong_by_its_type(name: str) -> None:
+    (path,) = (path for path in BAD if path.stem == name)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(core(path.read_text(encoding="utf-8")), json_schema())
+
+
+def core(text: str) -> Any:
+    """Plain values, as an editor that follows YAML 1.2 reads them."""
+
+    class Loader(yaml.BaseLoader):
+        pass
+
+    def scalar(loader: yaml.BaseLoader, node: yaml.ScalarNode) -> object:
+        return plain(node.value) if node.style is None else node.value
+
+    Loader.add_constructor("tag:yaml.org,2002:str", scalar)
+    return yaml.load(text, Loader)  # noqa: S506  (BaseLoader builds nothing but texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *[("on", "on"), ("yes", "yes"), ("y", "y"), ("1:30", "1:30"), ("1_000", "1_000")],
+        *[("010", 10), ("0o10", 8), ("0x1F", 31), ("0b11", "0b11"), ("-3", -3), ("+3", 3)],
+        *[("1.5", 1.5), (".5", 0.5), ("1e3", 1000.0), ("2026-11-21", "2026-11-21")],
+        *[("true", True), ("False", False), ("tRUE", "tRUE"), ("~", None), ("", None)],
+        *[(".inf", float("inf")), ("9" * 5000, "9" * 5000), ("=", "="), ("<<", "<<")],
+    ],
+)
+def test_plain_scalars_follow_yaml_1_2(text: str, value: object) -> None:
+    assert plain(text) == value
+    assert type(plain(text)) is type(value)
+
+
+def test_quoted_scalars_stay_texts() -> None:
+    text = "the text"
+    assert f'port: must be a whole number, not {text} "2222"' in problems(
+        SMALL + 'port: "2222"\n'
+    )[0]
+
+
+def test_a_byte_order_mark_and_windows_line_ends_are_taken() -> None:
+    plainly = parse(SMALL)
+    assert parse_cluster(SMALL.replace("\n", "\r\n").encode("utf-8-sig"), "x") == plainly
+
+
+def test_positions_count_lines_and_characters_from_one() -> None:
+    assert problems(SMALL + "ports: 1\n")[0].startswith("cluster.yaml:5:1: ports: unknown key")
+    moved = SMALL.replace("\n", "\r\n").replace("gpus", "gpsu")
+    assert problems(moved)[0].startswith("cluster.yaml:3:15: nodes.tf1.gpsu: unknown key")
+    assert problems(SMALL.replace("name: m", 'name: "é" # é')) == [
+        "cluster.yaml:2:7: name: must be lower-case letters, digits and hyphens, at most 31, "
+        'no hyphen first; not the text "é"'
+    ]
+
+
+def test_comments_and_stated_defaults_do_not_change_the_digest_but_order_does() -> None:
+    digest = parse(SMALL).sha256
+    assert len(digest) == 64
+    assert parse(f"# x\n\n{SMALL}port: 2222 # y\nbox: {{}}\n").sha256 == digest
+    swapped = SMALL.replace("tf1: {gpus: 2}, tf2: {}", "tf2: {}, tf1: {gpus: 2}")
+    assert parse(swapped).sha256 != digest
+    assert parse(SMALL + "port: 2223\n").sha256 != digest
+    assert parse(SMALL + "links: {tf1: {rate: 1gbit}}\n").sha256 == (
+        parse(SMALL + "links: {tf1: {rate: 1000mbit}}\n").sha256
+    )
+
+
+def test_the_digest_is_the_same_in_every_process() -> None:
+    # Running containers carry it: a new way to compute it would orphan them.
+    assert parse(SMALL).sha256 == (
+        "cc73d351a9ab16fcaead4157a7c50428ff557b6cc586b99346d38389a6c225ee"
+    )
+
+
+def test_a_description_is_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        parse(SMALL).port = 1
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda path: None, "there is no file"),
+        (lambda path: path.mkdir(), "is a directory"),
+        (lambda path: os.mkfifo(path), "is no ordinary file"),
+        (lambda path: path.symlink_to(path), "cannot be read"),
+    ],
+    ids=["missing", "directory", "fifo", "loop"],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_mend(
+    make: Any, what: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "my\x1bcluster.yaml"
+    make(path)
+    with pytest.raises(InputError) as caught:
+        load_cluster(path)
+    assert what in caught.value.what
+    assert "my\\x1bcluster.yaml" in caught.value.what
+    assert "--cluster" in caught.value.mend
+
+
+def test_a_name_that_no_file_can_have_is_no_traceback() -> None:
+    with pytest.raises(InputError):
+        load_cluster(Path("a\0b"))
+    with pytest.raises(InputError):
+        load_cluster(Path("x" * 5000))
+
+
+def test_one_mistake_is_reported_once() -> None:
+    # The misspelt node has an unknown number of GPUs: nothing is said of what its tasks ask for.
+    text = SMALL.replace("gpus: 2", "gpsu: 2").replace("ps: {on", "worker: {gpus: 2, on")
+    assert len(problems(text)) == 1
+
+
+def test_a_small_file_with_very_many_faults_is_read_in_linear_time() -> None:
+    keys = "".join(f"k{index}: [a\n" for index in range(10))
+    assert len(problems(keys)) == 1
+    many = "".join(f"key{index}: 1\n" for index in range(50_000))
+    found = problems(SMALL + many)
+    assert len(found) == 101
+    assert found[-1] == "cluster.yaml: … and 49900 more problems like these"
+
+
+def test_problems_survive_json() -> None:
+    # They go to editors and to --json: no lone surrogate may be in them.
+    for path in BAD:
+        with pytest.raises(DescriptionError) as caught:
+            load_cluster(path)
+        json.dumps(caught.value.problems).encode()
+        assert all(visible(problem) == problem for problem in caught.value.problems)

@@ -1,0 +1,121 @@
+"""The collector: every byte once, nothing outside the run's directory."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.backends import Chunk
+from lab.collect import Collector, is_safe, sizes_at_home
+from lab.errors import LabError
+
+LINES = b"".join(b'{"seq": %d}\n' % number for number in range(40))
+
+
+@given(
+    cuts=st.lists(st.integers(0, len(LINES)), max_size=12),
+    deaths=st.sets(st.integers(0, 12)),
+    overlap=st.integers(0, 50),
+)
+def test_every_byte_comes_once_wherever_pieces_end_and_collectors_die(
+    tmp_path_factory: pytest.TempPathFactory, cuts: list[int], deaths: set[int], overlap: int
+) -> None:
+    root = tmp_path_factory.mktemp("run")
+    heard = bytearray()
+    collector = Collector(root, lambda _path, data: heard.extend(data))
+    edges = [0, *sorted(cuts), len(LINES)]
+    for number, (start, stop) in enumerate(zip(edges, edges[1:], strict=False)):
+        if number in deaths:
+            collector = Collector(root, lambda _path, data: heard.extend(data))
+        # A sender that heard of our progress late sends some bytes again.
+        again = max(0, start - overlap)
+        collector.accept(Chunk("tasks/worker-0.jsonl", again, LINES[again:stop]))
+    assert (root / "tasks/worker-0.jsonl").read_bytes() == LINES
+    assert heard == LINES
+    assert collector.offsets() == {"tasks/worker-0.jsonl": len(LINES)}
+
+
+def test_a_gap_is_refused_and_keeps_what_came(tmp_path: Path) -> None:
+    collector = Collector(tmp_path)
+    collector.accept(Chunk("logs/ps-0.log", 0, b"one\n"))
+    with pytest.raises(LabError, match="bytes 4 to 9 did not come"):
+        collector.accept(Chunk("logs/ps-0.log", 9, b"three\n"))
+    assert (tmp_path / "logs/ps-0.log").read_bytes() == b"one\n"
+
+
+def test_a_file_comes_whole_then_by_offset(tmp_path: Path) -> None:
+    collector = Collector(tmp_path)
+    for _ in range(2):  # a second time, when it has changed on the volume
+        collector.accept(Chunk("model/w.npz", None, b"abc"))
+        collector.accept(Chunk("model/w.npz", 3, b"def"))
+    assert (tmp_path / "model/w.npz").read_bytes() == b"abcdef"
+
+
+def test_a_torn_file_that_shrank_comes_again_from_its_beginning(tmp_path: Path) -> None:
+    collector = Collector(tmp_path)
+    collector.accept(Chunk("tasks/ps-0.jsonl", 0, b"torn torn"))
+    collector.accept(Chunk("tasks/ps-0.jsonl", None, b""))
+    collector.accept(Chunk("tasks/ps-0.jsonl", 0, b"{}\n"))
+    assert (tmp_path / "tasks/ps-0.jsonl").read_bytes() == b"{}\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/passwd",
+        "../run.json",
+        "logs/../../x",
+        "logs//x",
+        "./logs/x",
+        "",
+        "logs/\0",
+        "logs/\x1b[31m",
+        "logs/.hidden",
+        ".lock",
+        "run.json",
+        "summary.json",
+        "summary.csv",
+        "docker-compose.yml",
+        "processes.json",
+        "containers.json",
+        "report.html",
+        "figures/loss.png",
+        "x/" * 600 + "x",
+    ],
+)
+def test_a_path_that_is_not_the_runs_own_is_refused(tmp_path: Path, path: str) -> None:
+    root = tmp_path / "run"
+    root.mkdir()
+    collector = Collector(root)
+    collector.accept(Chunk(path, None, b"evil"))
+    collector.accept(Chunk(path, 0, b"evil"))
+    assert not is_safe(path)
+    assert collector.refused == [path]
+    assert [each for each in tmp_path.rglob("*") if each != root] == []
+
+
+def test_a_link_at_home_is_not_followed(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    root = tmp_path / "run"
+    root.mkdir()
+    (root / "tb").symlink_to(outside)
+    with pytest.raises(LabError, match="leads out"):
+        Collector(root).accept(Chunk("tb/worker-0/events", None, b"x"))
+    (root / "logs").mkdir()
+    (root / "logs/ps-0.log").symlink_to(outside / "file")
+    with pytest.raises(OSError, match="symbolic link") as caught:
+        Collector(root).accept(Chunk("logs/ps-0.log", 0, b"x"))
+    assert caught.value.errno == errno.ELOOP
+    assert list(outside.iterdir()) == []
+
+
+def test_states_are_compared_by_content_and_ours_are_not_asked_for(tmp_path: Path) -> None:
+    for name in ("status/ps-0.json", "run.json", "logs/ps-0.log", "model/m"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("12345")
+    assert sizes_at_home(tmp_path) == {"logs/ps-0.log": 5, "model/m": 5}

@@ -1,0 +1,61 @@
+"""Every description beside what must come of it, to the byte; see `tests/golden/cases.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.cluster import load_cluster
+from lab.errors import DescriptionError
+from tests.golden.cases import BAD, GOOD, bad_output, good_outputs
+
+
+def expect(path: Path, text: str, request: pytest.FixtureRequest) -> None:
+    """Compare with a golden file, or write it."""
+    if request.config.getoption("--update-golden"):
+        path.write_text(text, encoding="utf-8")
+    assert path.is_file(), f"{path.name} is missing; write it with `make golden` and read it"
+    assert text == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("source", GOOD, ids=lambda path: path.stem)
+def test_a_description_is_rendered_as_written_down(
+    source: Path, request: pytest.FixtureRequest
+) -> None:
+    for path, text in good_outputs(source):
+        expect(path, text, request)
+
+
+@pytest.mark.parametrize("source", BAD, ids=lambda path: path.stem)
+def test_the_faults_of_a_description_are_named_as_written_down(
+    source: Path, request: pytest.FixtureRequest
+) -> None:
+    expect(*bad_output(source), request)
+
+
+def test_enough_faults_are_written_down() -> None:
+    assert len(BAD) >= 30
+
+
+def test_every_golden_file_belongs_to_a_description() -> None:
+    expected = {path for source in GOOD for path, _ in good_outputs(source)}
+    expected |= {bad_output(source)[0] for source in BAD}
+    folders = {path.parent for path in [*GOOD, *BAD]}
+    present = {path for folder in folders for path in folder.iterdir()} - {*GOOD, *BAD}
+    assert present == expected
+
+
+def test_a_file_of_10_mb_is_refused_after_its_first_mebibyte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Path("large.yaml").open("wb") as file:
+        file.write(b"version: 1\n")
+        file.truncate(10 * 1000**2)
+    with pytest.raises(DescriptionError) as caught:
+        load_cluster(Path("large.yaml"))
+    assert caught.value.exit_code == 2
+    assert caught.value.problems == [
+        "large.yaml:1:1: the file is larger than 1 MiB; is it a cluster description?"
+    ]

@@ -1,0 +1,334 @@
+"""The run at home: its directory, its life, and what is left when it breaks off."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.backends import Chunk
+from lab.errors import InputError, LabError
+from lab.homecoming import bring_all_home, bring_one_home
+from lab.launch import Order, conduct, hyperparameters, prepare, with_seed
+from lab.lifecycle import NoView
+from lab.runs import RunDir, RunInfo, all_runs, find_run, runs_dir
+from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol import Request, State, Volume
+from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
+
+ASYNC = EXPERIMENTS["async"]
+
+
+def order(tmp_path: Path, *argv: str) -> Order:
+    return Order(ASYNC, argv, PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return prepare(order(tmp_path, "--epochs=1"), tmp_path / "runs")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> FakeEnvironment:
+    (tmp_path / "volume").mkdir()
+    return FakeEnvironment(tmp_path / "volume")
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[NoView]:
+    yield NoView()
+
+
+def go(run: RunDir, environment: FakeEnvironment, **changes: Any) -> Any:
+    given: dict[str, Any] = {
+        "boot": lambda: environment,
+        "found": None,
+        "keep": False,
+        "view": unseen,
+        "say": lambda _line: None,
+    }
+    return conduct(run, **{**given, **changes})
+
+
+def test_run_json_stands_before_anything_starts(run: RunDir) -> None:
+    info = run.read()
+    assert info.state is State.PENDING
+    assert info.hyperparameters["epochs"] == 1
+    assert info.seed == info.hyperparameters["seed"]
+    assert f"--seed={info.seed}" in info.argv
+    assert info.cluster == PLAN.cluster_spec()
+    assert info.plan is not None
+    assert info.plan["tasks"][1]["port"] == 2222
+    assert info.versions["python"]
+    assert abs(info.started_unix - time.time()) < 60
+    assert RunInfo.from_json(info.to_json()) == RunInfo.from_json(run.info_path.read_text())
+
+
+def test_a_seed_that_is_given_stays() -> None:
+    assert with_seed(ASYNC, ["--seed=7"]) == ("--seed=7",)
+    assert with_seed(ASYNC, ["--seed", "7"]) == ("--seed", "7")
+    first, second = with_seed(ASYNC, []), with_seed(ASYNC, [])
+    assert first != second
+
+
+def test_hyperparameters_are_the_programs_flags_and_the_last_one_counts() -> None:
+    words = ["--epochs=2", "--learning_rate", "0.5", "--log_device_placement", "--epochs=3",
+             "--other=1", "epochs", "--seed=odd"]  # fmt: skip
+    assert hyperparameters(ASYNC, words) == {
+        "epochs": 3,
+        "learning_rate": 0.5,
+        "log_device_placement": True,
+        "seed": "odd",
+    }
+
+
+def test_a_run_from_its_start_to_its_end(run: RunDir, environment: FakeEnvironment) -> None:
+    summary = go(run, environment)
+    assert summary.state == State.SUCCEEDED
+    assert (summary.global_step, summary.updates_conserved, summary.accuracy) == (300, True, 0.75)
+    info = run.read()
+    assert info.state is State.SUCCEEDED
+    assert info.backend == "local"
+    assert info.provenance == {"interpreter": "fake"}
+    assert [task["node"] for task in info.tasks] == ["tf1", "tf2", "tf3"]
+    assert info.stopped_unix == 112.5
+    assert json.loads(run.summary_path.read_text())["run_id"] == run.run_id
+    assert (run.path / "summary.csv").read_text().startswith("task,")
+    assert (run.path / "processes.json").read_text() == "{}\n"
+    home = (run.path / "tasks/worker-0.jsonl").read_bytes()
+    assert home == environment.volume.records(run.run_id, "worker-0").read_bytes()
+    assert environment.is_down
+    assert run.complete()
+
+
+def test_an_environment_that_was_up_stays_up(run: RunDir, environment: FakeEnvironment) -> None:
+    go(run, environment, boot=lambda: pytest.fail("booted"), found=environment)
+    assert not environment.is_down
+
+
+def test_keep_leaves_it_up(run: RunDir, environment: FakeEnvironment) -> None:
+    go(run, environment, keep=True)
+    assert not environment.is_down
+
+
+def test_a_boot_that_fails_is_written_down(run: RunDir, environment: FakeEnvironment) -> None:
+    def boot() -> FakeEnvironment:
+        raise LabError("port 2222 is in use", "end the program that uses it")
+
+    with pytest.raises(LabError, match="port 2222"):
+        go(run, environment, boot=boot)
+    info = run.read()
+    assert (info.state, info.reason) == (
+        State.FAILED,
+        "port 2222 is in use; end the program that uses it",
+    )
+    assert json.loads(run.summary_path.read_text())["state"] == "failed"
+
+
+def test_a_task_that_fails_makes_the_run_fail(run: RunDir, environment: FakeEnvironment) -> None:
+    def fail(volume: Volume, request: Request) -> None:
+        end(volume, request.run_id, "ps-0", State.CANCELLED)
+        end(volume, request.run_id, "worker-0", State.CANCELLED)
+        end(volume, request.run_id, "worker-1", State.FAILED, exit_code=3)
+
+    environment.tasks_do = fail
+    summary = go(run, environment)
+    assert (summary.state, summary.reason) == ("failed", "worker-1 failed: exit code 3")
+    assert environment.is_down
+
+
+class Breaking(FakeEnvironment):
+    """Whose ship raises once, half-way, what `fault` makes."""
+
+    fault: Callable[[], BaseException] = KeyboardInterrupt
+    left = 1
+
+    def ship(self, run_id: str, offsets: Any, *, follow: bool) -> Iterator[Chunk | None]:
+        for chunk in super().ship(run_id, offsets, follow=follow):
+            yield chunk
+            if self.left and chunk is not None and chunk.path.startswith("tasks/"):
+                self.left -= 1
+                raise self.fault()
+
+
+def until_cancelled(volume: Volume, request: Request) -> None:
+    """Tasks that train until they are told to stop."""
+    write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)])
+    deadline = time.monotonic() + 20
+    while not volume.cancel(request.run_id).exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    write_records(volume, request.run_id, "worker-0", [record("worker-0", 1, local_step=2)])
+    for task in request.tasks():
+        end(volume, request.run_id, task, State.CANCELLED, reason="interrupted")
+
+
+def test_ctrl_c_ends_the_run_and_brings_it_home(run: RunDir, environment: FakeEnvironment) -> None:
+    breaking = Breaking(environment.root, until_cancelled)
+    with pytest.raises(KeyboardInterrupt):
+        go(run, breaking)
+    assert (run.read().state, run.read().reason) == (State.CANCELLED, "interrupted")
+    lines = run.records("worker-0").read_text().splitlines()
+    assert [json.loads(line)["local_step"] for line in lines] == [1, 2]
+    assert json.loads(run.summary_path.read_text())["state"] == "cancelled"
+    assert breaking.is_down
+
+
+def test_a_second_ctrl_c_gives_up_at_once(run: RunDir, environment: FakeEnvironment) -> None:
+    stubborn = threading.Event()
+
+    def never_ends(volume: Volume, request: Request) -> None:
+        write_records(volume, request.run_id, "worker-0", [record("worker-0", 0)])
+        while not volume.cancel(request.run_id).exists():
+            time.sleep(0.01)
+        write_records(volume, request.run_id, "worker-1", [record("worker-1", 0)])
+        stubborn.wait(20)
+
+    breaking = Breaking(environment.root, never_ends)
+    breaking.left = 2
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            go(run, breaking)
+    finally:
+        stubborn.set()
+    assert run.read().state is State.CANCELLED
+    assert breaking.is_down
+
+
+def test_a_full_disk_ends_the_run_on_the_volume_too(
+    run: RunDir, environment: FakeEnvironment
+) -> None:
+    breaking = Breaking(environment.root, until_cancelled)
+    breaking.fault = lambda: OSError(errno.ENOSPC, "No space left on device", "x")
+    with pytest.raises(OSError, match="No space left"):
+        go(run, breaking)
+    assert environment.volume.cancel(run.run_id).exists()
+    assert run.read().state is State.FAILED
+    assert breaking.is_down
+
+
+def test_an_environment_that_goes_makes_the_run_fail(
+    run: RunDir, environment: FakeEnvironment
+) -> None:
+    breaking = Breaking(environment.root, until_cancelled)
+    breaking.fault = lambda: LabError("the environment has gone")
+    with pytest.raises(LabError, match="gone"):
+        go(run, breaking, found=breaking)
+    assert run.read().reason == "the environment has gone"
+    assert json.loads(run.summary_path.read_text())["tasks"][1]["local_step"] == 1
+    environment.cancel(run.run_id, "end of the test")
+
+
+def test_sigterm_is_like_ctrl_c(run: RunDir, environment: FakeEnvironment) -> None:
+    def signals(volume: Volume, request: Request) -> None:
+        write_records(volume, request.run_id, "worker-0", [record("worker-0", 0)])
+        os.kill(os.getpid(), signal.SIGTERM)
+        until_cancelled(volume, request)
+
+    environment.tasks_do = signals
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        go(run, environment)
+    assert run.read().state is State.CANCELLED
+    assert environment.is_down
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_helperless_run_comes_home_once_and_again(
+    tmp_path: Path, environment: FakeEnvironment
+) -> None:
+    environment.submit(
+        Request("r1", "async", "mnist_async.py", ("--epochs=1",), PLAN.cluster_spec())
+    )
+    for thread in environment.threads:
+        thread.join()
+    home = tmp_path / "runs"
+    said: list[str] = []
+    assert bring_all_home(environment, home, said.append) == []
+    run = find_run("last", home)
+    first = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    assert run.read().experiment == "async"
+    assert run.read().state is State.SUCCEEDED
+    assert said == [f"run r1: succeeded, collected into {run.path}"]
+    bring_all_home(environment, home, said.append)
+    assert len(said) == 1  # complete at home: nothing to do
+    bring_one_home(environment.runs()[0], environment, home, said.append)
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == first
+
+
+def test_a_run_under_way_comes_home_in_pieces(tmp_path: Path, environment: FakeEnvironment) -> None:
+    environment.tasks_do = lambda volume, request: write_records(
+        volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)]
+    )
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads[0].join()
+    home = tmp_path / "runs"
+    assert bring_all_home(environment, home, lambda _line: None) == ["r1"]
+    assert not RunDir(home / "r1").complete()
+    train(environment.volume, environment.runs()[0])
+    assert bring_all_home(environment, home, lambda _line: None) == []
+    copy = (home / "r1/tasks/worker-0.jsonl").read_bytes()
+    assert copy == environment.volume.records("r1", "worker-0").read_bytes()
+
+
+def _hold(path: Path, held: Any, leave: Any) -> None:
+    with RunDir(path).locked():
+        held.set()
+        leave.wait(20)
+
+
+def test_only_one_process_collects_a_run(run: RunDir) -> None:
+    context = multiprocessing.get_context("spawn")
+    held, leave = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(run.path, held, leave))
+    other.start()
+    try:
+        assert held.wait(20)
+        with pytest.raises(LabError, match="by another process"), run.locked():
+            pass
+    finally:
+        leave.set()
+        other.join()
+    with run.locked():
+        pass
+
+
+def test_a_run_is_found_by_a_unique_beginning(tmp_path: Path) -> None:
+    for number, name in enumerate(("20260101-async-aa", "20260101-async-ab", "20260102-sync-aa")):
+        RunDir(tmp_path / name).create(RunInfo(name, "async", started_unix=float(number)))
+    (tmp_path / "notes").mkdir()
+    assert find_run("last", tmp_path).run_id == "20260102-sync-aa"
+    assert find_run("20260102", tmp_path).run_id == "20260102-sync-aa"
+    with pytest.raises(InputError, match="fits 2 runs"):
+        find_run("20260101", tmp_path)
+    with pytest.raises(InputError, match="no run 'x'"):
+        find_run("x", tmp_path)
+    with pytest.raises(InputError, match="no run in"):
+        find_run("last", tmp_path / "empty")
+
+
+def test_runs_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    assert runs_dir(None) == Path("runs")
+    monkeypatch.setenv("LAB_RUNS_DIR", "/elsewhere")
+    assert runs_dir(None) == Path("/elsewhere")
+    assert runs_dir("here") == Path("here")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="no directory"):
+        runs_dir(str(tmp_path / "file"))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 99}', "\x00"])
+def test_an_unreadable_run_json_is_one_clear_error(run: RunDir, text: str) -> None:
+    run.info_path.write_text(text)
+    with pytest.raises(LabError, match=r"run\.json"):
+        run.read()
