@@ -61,8 +61,7 @@ def choose(name: str, project: str, known: Sequence[Backend], say: Say) -> Choic
         if faults[backend.name] is None:
             say(f"backend {backend.name}: {_why(name, backend, faults)}")
             return Choice(backend, None)
-    first = wanted[0].name
-    raise LabError(f"backend {first}: {faults[first]}")
+    raise LabError(", ".join(f"backend {each}: {fault}" for each, fault in faults.items()))
 
 
 def check_same(environment: Environment, sha256: str, description: str) -> None:
@@ -131,4 +130,4 @@ def _why(name: str, backend: Backend, faults: dict[str, str | None]) -> str:
     if name != AUTO:
         return "as asked"
     reasons = [f"{other}: {fault}" for other, fault in faults.items() if fault is not None]
-    return reasons[0] if reasons else f"{backend.name} can be used here"
+    return reasons[0] if reasons else "it can be used here"

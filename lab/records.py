@@ -6,7 +6,7 @@ A record is one line of at most 4,096 bytes, so that one `write` puts it into a 
     lab kind=step run=20261121-0810-async-7f3a job_name=worker task_index=0 seq=17 epoch=9 …
 
 Only the fields of `FIELDS` exist, each with one type. A value with a blank, a quotation mark, an
-equals sign or a control character is written as a JSON string.
+equals sign, a backslash or anything beyond printable ASCII is written as a JSON string.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -50,7 +51,8 @@ FIELDS: Final[Mapping[str, Callable[[str], Value]]] = {
 }
 
 _PAIR = re.compile(r'([a-z_]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?: |$)')
-_PLAIN = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f]+")
+# Printable ASCII without quotation mark, equals sign and backslash; all else is written as JSON.
+_PLAIN = re.compile(r"[!#-<>-\[\]-~]+")
 
 
 class RecordError(ValueError):
@@ -72,17 +74,28 @@ def format_record(fields: Mapping[str, Value]) -> str:
         raise RecordError(f"unknown field {min(unknown)!r}")
     if fields.get("kind") not in KINDS:
         raise RecordError(f"unknown kind {fields.get('kind')!r}")
-    pairs = [f"{name}={_text(name, fields[name])}" for name in FIELDS if name in fields]
-    line = "lab " + " ".join(pairs)
-    excess = len(line.encode()) - (MAX_BYTES - 1)
-    if excess <= 0:
+    line = _line(fields)
+    if len(line) < MAX_BYTES:
         return line
     message = fields.get("message")
     if not isinstance(message, str) or not message:
         raise RecordError(f"longer than {MAX_BYTES} bytes")
-    # One character of a message takes at most six bytes (\\u001b); an ellipsis takes six too.
-    kept = message[: max(0, len(message) - excess - 6)]
-    return format_record({**fields, "message": kept + "…" if kept else ""})
+    cuts = range(min(len(message), MAX_BYTES))
+    kept = bisect(cuts, MAX_BYTES - 1, key=lambda cut: len(_line_cut(fields, message, cut)))
+    if not kept:
+        return format_record({**fields, "message": ""})
+    return _line_cut(fields, message, kept - 1)
+
+
+def _line(fields: Mapping[str, Value]) -> str:
+    """The line, however long; it is ASCII, so that its characters are its bytes."""
+    return "lab " + " ".join(
+        f"{name}={_text(name, fields[name])}" for name in FIELDS if name in fields
+    )
+
+
+def _line_cut(fields: Mapping[str, Value], message: str, cut: int) -> str:
+    return _line({**fields, "message": message[:cut] + "…"})
 
 
 def parse_record(line: str) -> Record | None:

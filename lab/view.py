@@ -44,6 +44,9 @@ STYLES: Final[Mapping[str, str]] = {
     State.CANCELLED: "magenta",
 }
 
+_LIVE_WIDTHS: Final = (9, 9, 5, 7, 7, 7, 7, 10)
+"""No column of the live table gets narrower, so that nothing jumps while numbers grow."""
+
 _Cell = str | Text
 
 
@@ -80,7 +83,9 @@ class _Tasks:
         if silent >= SILENT_S:
             return f"silent {silent:.0f} s"
         staleness = self.progress[task].staleness
-        return "" if staleness is None else f"{staleness} updates"
+        if staleness is None:
+            return ""
+        return "1 update" if staleness == 1 else f"{staleness} updates"
 
 
 class LiveView:
@@ -126,7 +131,11 @@ class LiveView:
         self._live.console.print(Text(visible(line)))
 
     def _render(self) -> Group:
-        table = _table("task", "state", ">epoch", ">local", ">global", ">steps/s", ">loss", "lag")
+        table = _table(
+            "task", "state", ">epoch", ">local\nstep", ">global\nstep", ">steps/s", ">loss", "lag"
+        )
+        for column, width in zip(table.columns, _LIVE_WIDTHS, strict=True):
+            column.min_width = width
         for task, progress in self._tasks.progress.items():
             table.add_row(
                 visible(task),
@@ -215,7 +224,7 @@ def watching(run: Callable[[], RunInfo]) -> Iterator[View]:
 def result(summary: Summary) -> Group:
     """The table of a run, and what the run as a whole came to."""
     table = _table(
-        "task", "node", "state", ">epochs", ">local steps", ">global step", ">loss", ">accuracy",
+        "task", "node", "state", ">epochs", ">local\nsteps", ">global\nstep", ">loss", ">accuracy",
         ">time",
     )  # fmt: skip
     for task in summary.tasks:
@@ -248,21 +257,24 @@ def _headline(summary: Summary) -> Text:
 
 
 def _footer(summary: Summary) -> Iterator[Text]:
+    for name, value, style in _facts(summary):
+        yield Text.assemble(f"{name:<35}", (value, style))
+
+
+def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    """Name, value and style of what can be said of the run as a whole."""
     if summary.accuracy is not None:
-        yield Text(f"accuracy of the final parameters  {_share(summary.accuracy)}")
+        yield "accuracy of the final parameters", _share(summary.accuracy), ""
     if summary.global_step is not None:
-        line = f"global step                       {_whole(summary.global_step)}"
-        if summary.steps_per_s is not None:
-            line += f", {_rate(summary.steps_per_s)} a second"
-        if summary.first_step_s is not None:
-            line += f"; first step of every worker after {summary.first_step_s:.1f} s"
-        yield Text(line)
+        rate = "" if summary.steps_per_s is None else f", {_rate(summary.steps_per_s)} a second"
+        yield "global step", f"{_whole(summary.global_step)}{rate}", ""
+    if summary.first_step_s is not None:
+        yield "first step of every worker", f"after {summary.first_step_s:.1f} s", ""
     if summary.updates_conserved is not None:
-        word = "yes" if summary.updates_conserved else "NO"
-        style = "" if summary.updates_conserved else "bold red"
-        yield Text.assemble("every update counted              ", (word, style))
+        bad = "" if summary.updates_conserved else "bold red"
+        yield "every update counted", "yes" if summary.updates_conserved else "NO", bad
     if summary.records_lost:
-        yield Text(f"records lost                      {summary.records_lost}", style="bold red")
+        yield "records lost", f"{summary.records_lost}", "bold red"
 
 
 def table_of(columns: Sequence[str], rows: Iterable[Sequence[_Cell]]) -> Table:
@@ -286,7 +298,7 @@ def state_cell(state: str) -> Text:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         right = column.startswith(">")
         table.add_column(

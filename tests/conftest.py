@@ -2,31 +2,76 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from lab.backends.compose.downloads import CPU
+from lab.build import build
+from lab.cluster import load_cluster
+from lab.gpus import take_inventory
+from lab.plan import place
+from lab.render.compose import BASE_IMAGE
 from tests import engine as engines
-
-CPU_TENSORFLOW = "tensorflow-cpu==2.21.*"
-DEFAULT_BASE = "python:3.11-slim-bookworm"
 
 
 @pytest.fixture(scope="session")
-def session_environment() -> Iterator[pytest.MonkeyPatch]:
-    """Variables that hold for all tests of the session."""
+def variables() -> Iterator[pytest.MonkeyPatch]:
+    """Environment variables that hold until the session's end."""
     with pytest.MonkeyPatch.context() as patch:
         yield patch
 
 
 @pytest.fixture(scope="session")
-def engine(session_environment: pytest.MonkeyPatch) -> Iterator[engines.Engine]:
-    """A Docker engine that answers, known to every test and child by its variables."""
+def engine(
+    variables: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[engines.Engine]:
+    """A Docker engine that answers; every test and every child finds it by its variables."""
     try:
         with engines.an_engine() as found:
             for name in ("DOCKER_HOST", "DOCKER_CONFIG", "PATH"):
                 if name in found.environment:
-                    session_environment.setenv(name, found.environment[name])
+                    variables.setenv(name, found.environment[name])
+            variables.setenv("LAB_STATE", str(tmp_path_factory.mktemp("state")))
             yield found
     except engines.NoEngine as reason:
         pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def image(engine: engines.Engine, variables: pytest.MonkeyPatch) -> str:
+    """The image for CPUs, built through Dockerfile.gpu by `docker compose build`."""
+    variables.delenv("LAB_IMAGE", raising=False)
+    base = os.environ.get("LAB_BASE_IMAGE")
+    if base is None and not engines.can_pull(BASE_IMAGE, engine.environment):
+        variables.setenv("LAB_BASE_IMAGE", engines.make_base_image(engine.environment))
+    cluster = load_cluster(engines.ROOT / "cluster.yaml")
+    said: list[str] = []
+    name = build(
+        place(cluster, take_inventory("none", cluster)), root=engines.ROOT, say=said.append
+    )
+    assert CPU.what in said[0]
+    # Plans with GPUs run in the same image: the engine's fake hook has no cards to give.
+    variables.setenv("LAB_IMAGE", name)
+    return name
+
+
+@pytest.fixture(scope="session")
+def pinning(engine: engines.Engine, image: str) -> None:
+    """An engine that accepts a GPU reservation without a GPU."""
+    command = ["docker", "run", "--rm", "--gpus", "device=GPU-of-no-box", image, "true"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        assert not engine.private, done.stderr
+        pytest.skip("this engine has no fake nvidia-container-runtime-hook; the private one has")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project's directory with no programs and no data."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "data").mkdir()
+    return tmp_path

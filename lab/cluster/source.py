@@ -19,6 +19,7 @@ from lab.task.text import short
 
 MAX_BYTES: Final = 1024**2
 MAX_DEPTH: Final = 16
+MAX_VALUES: Final = 100_000  # twice what ten thousand nodes and tasks need
 
 # The parser in C is a hundred times faster; both give the same events.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -113,8 +114,8 @@ class _Frame:
     wants_key: bool = True
 
 
-class _TooDeepError(Exception):
-    pass
+class _HopelessError(Exception):
+    """There is no sense in reading on; a problem says why."""
 
 
 class _Builder:
@@ -122,6 +123,7 @@ class _Builder:
         self._source = source
         self._stack: list[_Frame] = []
         self._documents = 0
+        self._count = 0
 
     def build(self, text: str) -> None:
         """Parse the text into the source."""
@@ -137,10 +139,11 @@ class _Builder:
             place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
             why = ", ".join(part for part in (error.context, error.problem) if part)
             source.problems.append(Problem((), f"not YAML: {short(why)}", place=place))
-        except (yaml.YAMLError, _TooDeepError) as error:
+        except yaml.YAMLError as error:
             source.readable = False
-            if not isinstance(error, _TooDeepError):
-                source.problems.append(Problem((), f"not YAML: {short(str(error))}"))
+            source.problems.append(Problem((), f"not YAML: {short(str(error))}"))
+        except _HopelessError:
+            source.readable = False
         if not self._documents and source.readable:
             source.readable = False
             message = "the file is empty; copy cluster.yaml and change it"
@@ -261,7 +264,7 @@ class _Builder:
         if len(self._stack) >= MAX_DEPTH:
             message = f"nested more than {MAX_DEPTH} deep; no description needs that"
             self._source.problems.append(Problem((), message, place=_place(event)))
-            raise _TooDeepError
+            raise _HopelessError
         is_key = self._expects_key()
         if is_key:
             frame = self._stack[-1]
@@ -302,6 +305,11 @@ class _Builder:
         self._source.problems.append(Problem(loc, message, place=_place(event)))
 
     def _record(self, loc: Loc, event: yaml.Event, *, muted: bool) -> None:
+        self._count += 1
+        if self._count > MAX_VALUES:
+            message = f"more than {MAX_VALUES:,} values; no description needs that"
+            self._source.problems.append(Problem((), message, place=_place(event)))
+            raise _HopelessError
         if not muted:
             self._source.values[loc] = _place(event)
 

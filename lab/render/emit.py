@@ -137,6 +137,9 @@ def _scalar(value: str | float | bool | Variable) -> yaml.ScalarEvent:
 
 @lru_cache(maxsize=4096)
 def _is_bare(text: str) -> bool:
-    """Whether a text stays a text without quotation marks, in YAML 1.1 and in YAML 1.2."""
+    """Whether a text stays a text, and on one line, without the escapes of quotation marks."""
+    if not text.isprintable():
+        return False
+    # By YAML 1.1, and by YAML 1.2.
     tag = Resolver().resolve(yaml.ScalarNode, text, _BARE)  # type: ignore[no-untyped-call]
     return tag == _TEXT and isinstance(plain(text), str)

@@ -159,7 +159,7 @@ class Agent:
         """Told to go: end the program first; told again: at once."""
         if self._execution is None:
             return
-        told = self._stop.count
+        told = 1
         self._execution.stop(State.CANCELLED, reason)
         while not self._execution.step():
             self._presence.beat()

@@ -105,10 +105,10 @@ class Execution:
         elif self._verdict is None:
             self._progress()
             self._watch(states)
-            if self._verdict is not None and self._program is None:
-                self._end(*self._verdict)
         elif self._program is not None and time.monotonic() >= self._kill_at:
             self._program.signal(signal.SIGKILL)
+        if self._verdict is not None and self._program is None and not self._status.state.ended:
+            self._end(*self._verdict)
         return self._status.state.ended and self._retry_at is None
 
     def stop(self, state: State, reason: str, *, grace_s: float = GRACE_S) -> None:

@@ -167,10 +167,7 @@ def main(argv: Sequence[str], root: Path) -> int:
                 chunks = ship(volume, run_id, json.loads(offsets), follow=bool(rest))
                 _to_stdout(_leashed(chunks) if "--leash" in rest else chunks)
             case _:
-                return _fail(
-                    EXIT_USAGE,
-                    _USAGE,
-                )
+                return _fail(EXIT_USAGE, _USAGE)
     except VolumeBusy as error:
         return _fail(EXIT_BUSY, str(error))
     except NoSuchRun as error:

@@ -40,9 +40,9 @@ def config(file: Path, **variables: str) -> dict[str, Any]:
         file: The file.
         variables: The caller's environment beside PATH.
     """
+    where = ["--project-directory", str(ROOT), "-f", str(file)]
     answer = subprocess.run(
-        [*compose_command(), "--project-directory", str(ROOT), "-f", str(file)]
-        + ["config", "--format", "json"],
+        [*compose_command(), *where, "config", "--format", "json"],
         env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **variables},
         capture_output=True,
         text=True,

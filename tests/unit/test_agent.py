@@ -132,7 +132,9 @@ def test_missing_program(stage: Stage) -> None:
 
 
 def test_binary_rubbish_stays_as_it_is_and_is_shown_safely(stage: Stage) -> None:
-    rubbish = bytes(range(256)).replace(b"\n", b"") + b"\nlab kind=bogus \xff\n\x9b31m\xe2\x80\xaeabc"
+    rubbish = (
+        bytes(range(256)).replace(b"\n", b"") + b"\nlab kind=bogus \xff\n\x9b31m\xe2\x80\xaeabc"
+    )
     stage.agent("worker-0")
     program = f"import sys; sys.stdout.buffer.write({rubbish!r}); sys.exit(0)"
     stage.submit(stage.program(program))
@@ -151,6 +153,17 @@ def test_broken_records_are_log_lines(stage: Stage) -> None:
     stage.wait_state("worker-0", State.SUCCEEDED)
     assert stage.records("worker-0") == [{"kind": "start"}]
     assert stage.log("worker-0").decode().splitlines() == lines[:3]
+
+
+def test_service_that_has_ended_by_itself_can_be_told_to_go(stage: Stage) -> None:
+    stage.cluster = {"ps": ["tf1:2222"], "worker": ["tf2:2222"]}
+    agent = stage.agent("ps-0")
+    stage.submit(stage.program("print('served')"))
+    wait_for(lambda: "has ended" in stage.status("ps-0").reason, "the ps waits")
+    assert not stage.status("ps-0").state.ended
+    agent.terminate()
+    assert agent.wait(timeout=4) == 0
+    assert stage.status("ps-0").state is State.CANCELLED
 
 
 @pytest.mark.parametrize("session", [False, True])
@@ -219,13 +232,12 @@ def test_agent_told_to_go_ends_its_program_first(stage: Stage) -> None:
 
 
 def test_told_twice_it_does_not_wait(stage: Stage) -> None:
-    program = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + START + FOREVER
+    program = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('deaf'))\n"
     agent = stage.agent("worker-0")
-    stage.submit(stage.program(program))
+    stage.submit(stage.program(program + START + FOREVER))
     stage.wait_state("worker-0", State.READY)
     agent.terminate()
-    wait_for(lambda: agent.poll() is None, "still there")
-    agent.terminate()
+    wait_for(lambda: stage.log("worker-0") == b"deaf\n", "the program was told")
     agent.terminate()
     assert agent.wait(timeout=4) == 0
     assert stage.status("worker-0").state is State.CANCELLED
@@ -351,7 +363,7 @@ def test_full_disk_ends_the_run_with_a_reason(stage: Stage) -> None:
         "import time\n" + STEP + "while True: print('x' * 99)\n",
         "fill.py",
     )
-    mount = "mount -t tmpfs -o size=300k tmpfs \"$LAB_RUNS\" && exec \"$0\" -c \"$1\""
+    mount = 'mount -t tmpfs -o size=300k tmpfs "$LAB_RUNS" && exec "$0" -c "$1"'
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount]
         + [sys.executable, FULL_DISK],

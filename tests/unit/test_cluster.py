@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -65,7 +65,7 @@ def test_the_schema_refuses_what_is_wrong_by_its_type(name: str) -> None:
         jsonschema.validate(core(path.read_text(encoding="utf-8")), json_schema())
 
 
-def core(text: str) -> Any:
+def core(text: str) -> object:
     """Plain values, as an editor that follows YAML 1.2 reads them."""
 
     class Loader(yaml.BaseLoader):
@@ -95,9 +95,9 @@ def test_plain_scalars_follow_yaml_1_2(text: str, value: object) -> None:
 
 def test_quoted_scalars_stay_texts() -> None:
     text = "the text"
-    assert f'port: must be a whole number, not {text} "2222"' in problems(
-        SMALL + 'port: "2222"\n'
-    )[0]
+    assert (
+        f'port: must be a whole number, not {text} "2222"' in problems(SMALL + 'port: "2222"\n')[0]
+    )
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_taken() -> None:
@@ -144,13 +144,13 @@ def test_a_description_is_frozen() -> None:
     [
         (lambda path: None, "there is no file"),
         (lambda path: path.mkdir(), "is a directory"),
-        (lambda path: os.mkfifo(path), "is no ordinary file"),
+        (os.mkfifo, "is no ordinary file"),
         (lambda path: path.symlink_to(path), "cannot be read"),
     ],
     ids=["missing", "directory", "fifo", "loop"],
 )
 def test_a_file_that_cannot_be_read_is_named_with_the_mend(
-    make: Any, what: str, tmp_path: Path
+    make: Callable[[Path], None], what: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "my\x1bcluster.yaml"
     make(path)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from composing import ROOT, config
 from lab.cluster import Cluster, load_cluster
 from lab.plan import Plan, place
 from lab.render import recorded_mode, render, render_file, stale_diff, write
 from tests.golden.boxes import MODES, inventory
 from tests.golden.cases import GOOD
+from tests.unit.composing import ROOT, config
 
 SHIPPED = sorted([ROOT / "cluster.yaml", *(ROOT / "clusters").glob("*.yaml")])
 CASES = [(source, mode) for source in [*GOOD, *SHIPPED] for mode in MODES]

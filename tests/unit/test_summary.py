@@ -67,9 +67,7 @@ def good() -> dict[str, TaskProgress]:
 
 
 def test_a_good_run() -> None:
-    states = statuses(
-        ps_0=State.SUCCEEDED, worker_0=State.SUCCEEDED, worker_1=State.SUCCEEDED
-    )
+    states = statuses(ps_0=State.SUCCEEDED, worker_0=State.SUCCEEDED, worker_1=State.SUCCEEDED)
     summary = summary_of(INFO, states, good())
     assert summary.global_step == 40
     assert summary.updates_conserved is True

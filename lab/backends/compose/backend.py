@@ -10,6 +10,7 @@ from typing import Final
 from lab.backends import Say
 from lab.backends.compose import names, state
 from lab.backends.compose.cli import Compose, compose_version, docker
+from lab.backends.compose.downloads import announcement
 from lab.backends.compose.engine import Engine
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image import can_be_fetched, image_of, is_here

@@ -30,6 +30,13 @@ _CHATTER: Final = re.compile(
 )
 """Lines that tell a user nothing: compose's on each container, BuildKit's book-keeping."""
 
+_LEFT_OUT: Final = frozenset(
+    {
+        *("COMPOSE_FILE", "COMPOSE_PROJECT_NAME", "COMPOSE_PROFILES", "COMPOSE_ENV_FILES"),
+        *("LAB_EXPERIMENT", "LAB_FLAGS"),
+    }
+)
+
 OLDEST: Final = (2, 17)
 """The first compose that knows `depends_on: {…: {restart: true}}`."""
 
@@ -192,8 +199,8 @@ def compose_environment() -> dict[str, str]:
     """This process's environment, as compose is to see it.
 
     `COMPOSE_BAKE=false`: compose's own builder says the same on every machine, and does not
-    complain where buildx is missing. `COMPOSE_*` that name other files or projects are left out.
+    complain where buildx is missing. What would choose another file or project is left out, and
+    so is what starts an experiment without the helper.
     """
-    ours = {"COMPOSE_FILE", "COMPOSE_PROJECT_NAME", "COMPOSE_PROFILES", "COMPOSE_ENV_FILES"}
-    kept = {name: value for name, value in os.environ.items() if name not in ours}
+    kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
     return {"COMPOSE_BAKE": "false", **kept}

@@ -13,13 +13,13 @@ from lab.cli.arguments import Flag, Rest, Switch, Word
 from lab.cli.options import BackendName, ClusterFile, GpuMode, RunsDir
 from lab.cli.output import say
 from lab.cluster import load_cluster
-from lab.errors import LabError
+from lab.errors import InterruptError, LabError
 from lab.gpus import take_inventory
 from lab.homecoming import bring_leftovers_home
 from lab.launch import Order, conduct, prepare
 from lab.plan import place
 from lab.runs import RunDir, runs_dir
-from lab.summary import Summary
+from lab.summary import Summary, summarize
 from lab.task.experiments import EXPERIMENTS, ProgramFlag
 from lab.task.protocol import State
 from lab.task.text import visible
@@ -79,8 +79,15 @@ def command(
             say(notice)
     run = prepare(order, home)
     say(f"run {run.run_id}: {run.path}")
-    summary = _conduct(run, order, chosen, keep=keep)
-    _report(run, summary, json=json)
+    try:
+        summary = _conduct(run, order, chosen, keep=keep)
+    except KeyboardInterrupt:
+        _show(summarize(run), json=json)
+        raise InterruptError(
+            f"run {run.run_id} was interrupted", f"see it again with `lab show {run.run_id}`"
+        ) from None
+    _show(summary, json=json)
+    _judge(run, summary)
 
 
 def _conduct(run: RunDir, order: Order, chosen: Choice, *, keep: bool) -> Summary:
@@ -94,14 +101,18 @@ def _conduct(run: RunDir, order: Order, chosen: Choice, *, keep: bool) -> Summar
     )
 
 
-def _report(run: RunDir, summary: Summary, *, json: bool) -> None:
-    """Print what it came to; a run that did not succeed ends the command with exit code 1."""
+def _show(summary: Summary, *, json: bool) -> None:
+    """Print what a run came to; as JSON in the last line of stdout where that is asked for."""
     show(result(summary), to_stderr=json)
     if json:
         print(summary.to_json())
+    sys.stdout.flush()
+
+
+def _judge(run: RunDir, summary: Summary) -> None:
+    """End the command with exit code 1 if the run did not succeed, and show why."""
     if summary.state == State.SUCCEEDED:
         return
-    sys.stdout.flush()
     for task in summary.tasks:
         if task.state in {State.FAILED, State.LOST}:
             for line in _last_lines(run.log(task.task)):

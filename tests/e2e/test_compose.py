@@ -1,0 +1,387 @@
+"""Environments of real containers, with programs that need no TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.backends.compose import ComposeBackend, ComposeEnvironment
+from lab.cluster import load_cluster
+from lab.errors import LabError
+from lab.gpus import Gpu, Inventory, take_inventory
+from lab.plan import Plan, place
+from lab.render.compose import render
+from lab.task.protocol import Request, TaskStatus
+
+pytestmark = pytest.mark.engine
+
+DESCRIPTION = """\
+version: 1
+name: {name}
+box: {{gpus: 4}}
+nodes:
+  tf1: {{gpus: 2}}
+  tf2: {{gpus: 2}}
+jobs:
+  ps: {{on: [tf1], gpus: 0}}
+  worker: {{on: [tf1, tf2], gpus: 1}}
+port: 2222
+"""
+
+# What a training program is to the agents: it prints, and it ends.
+PROGRAM = """\
+import json, os, sys, time
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+if task["type"] == "ps":
+    time.sleep(600)
+print("lab kind=start run=%s job_name=worker task_index=%d seq=0" % (
+    os.environ["LAB_RUN_ID"], task["index"]))
+print("a title \\033]0;owned\\007 and half a line", end="", flush=True)
+sys.exit(3 if "--fail" in sys.argv else 0)
+"""
+
+NAME = "lab-e2e"
+
+
+def place_on(folder: Path, mode: str, *, name: str = NAME) -> Plan:
+    path = folder / "cluster.yaml"
+    path.write_text(DESCRIPTION.format(name=name))
+    cluster = load_cluster(path)
+    if mode == "uuid":
+        cards = tuple(Gpu(index, f"GPU-{index}", memory_bytes=2**34) for index in range(4))
+        return place(cluster, Inventory("uuid", cards, 2, 2**34))
+    return place(cluster, take_inventory(mode, cluster))
+
+
+def docker(*arguments: str) -> str:
+    return subprocess.run(
+        ["docker", *arguments], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def inspect(environment: ComposeEnvironment) -> dict[str, dict[str, Any]]:
+    """The engine's description of each container, by service."""
+    ids = [each.id for each in environment.seen()]
+    found = json.loads(docker("inspect", *ids))
+    return {each["Config"]["Labels"]["com.docker.compose.service"]: each for each in found}
+
+
+def inside(task: str, code: str) -> str:
+    return docker("exec", f"{NAME}-{task}-1", "python", "-c", code)
+
+
+def left_behind(name: str = NAME) -> list[str]:
+    """Everything of a project that the engine still has, by lab's label and by compose's."""
+    found = []
+    for label in (f"lab.project={name}", f"com.docker.compose.project={name}"):
+        for what in (["ps", "--all"], ["network", "ls"], ["volume", "ls"]):
+            found += docker(*what, "--quiet", "--filter", f"label={label}").split()
+    return found
+
+
+def no_word(line: str) -> None:
+    """Progress that nobody looks at."""
+
+
+@pytest.fixture(scope="module")
+def module_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("project")
+    (root / "data").mkdir()
+    (root / "scripts").mkdir()
+    (root / "scripts" / "program.py").write_text(PROGRAM)
+    (root / "scripts" / "mnist_async.py").write_text(PROGRAM)
+    return root
+
+
+@pytest.fixture(scope="module")
+def environment(pinning: None, module_root: Path) -> Iterator[ComposeEnvironment]:
+    plan = place_on(module_root, "uuid")
+    environment = ComposeBackend().up(plan, root=module_root, say=no_word)
+    yield environment
+    environment.down(no_word)
+    assert left_behind() == []
+
+
+def request(environment: ComposeEnvironment, run_id: str, *args: str) -> Request:
+    return Request(
+        run_id=run_id,
+        experiment="program",
+        program="program.py",
+        args=args,
+        cluster=environment.cluster_spec(),
+    )
+
+
+def collect(environment: ComposeEnvironment, run_id: str, *, follow: bool) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for chunk in environment.ship(run_id, {}, follow=follow):
+        if chunk is not None:
+            kept = (
+                b""
+                if chunk.offset is None
+                else files[chunk.path][: chunk.offset]
+                if chunk.offset
+                else b""
+            )
+            files[chunk.path] = kept + chunk.data
+    return files
+
+
+def states(files: dict[str, bytes]) -> dict[str, str]:
+    found = [
+        TaskStatus.from_json(data.decode()) for path, data in files.items() if "status/" in path
+    ]
+    return {status.task: status.state.value for status in found}
+
+
+def test_every_task_is_up_in_its_place(environment: ComposeEnvironment) -> None:
+    tasks = environment.tasks()
+    assert [(task.task, task.node, task.address, task.alive) for task in tasks] == [
+        ("ps-0", "tf1", "tf1:2222", True),
+        ("worker-0", "tf1", "tf1:2223", True),
+        ("worker-1", "tf2", "tf2:2222", True),
+    ]
+    assert {task.detail for task in tasks} == {"running (healthy)"}
+
+
+def test_found_by_its_labels_from_anywhere(
+    environment: ComposeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = ComposeBackend().find(NAME)
+    assert found is not None
+    assert found.tasks() == environment.tasks()
+    assert NAME in [each.project for each in ComposeBackend().all()]
+    assert ComposeBackend().find("no-such-environment") is None
+
+
+def test_what_really_ran_is_told(
+    environment: ComposeEnvironment, module_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, text = environment.description()
+    assert (name, text) == ("docker-compose.yml", render(place_on(module_root, "uuid")))
+    assert environment.provenance()["image"].startswith("sha256:")
+    # An edited file is no longer what ran.
+    file = Path(environment.seen()[0].file)
+    file.write_text(text.replace("pids_limit: 4096", "pids_limit: 4095"))
+    try:
+        name, instead = environment.description()
+    finally:
+        file.write_text(text)
+    assert name == "containers.json"
+    assert {each["HostConfig"]["PidsLimit"] for each in json.loads(instead)} == {4096}
+
+
+def test_every_container_is_hardened(environment: ComposeEnvironment) -> None:
+    containers = inspect(environment)
+    assert len(containers) == 5
+    for service, each in containers.items():
+        host = each["HostConfig"]
+        assert each["Config"]["User"] == "1000:1000", service
+        assert host["CapDrop"] == ["ALL"], service
+        assert not host["CapAdd"], service
+        assert host["ReadonlyRootfs"], service
+        assert not host["Privileged"], service
+        assert "no-new-privileges:true" in host["SecurityOpt"], service
+        assert host["PidsLimit"] > 0, service
+        assert host["RestartPolicy"]["Name"] in {"", "no"}, service
+        assert not host["PortBindings"], service
+        writable = [mount["Destination"] for mount in each["Mounts"] if mount["RW"]]
+        assert writable in ([], ["/runs"]), service
+        assert "docker.sock" not in json.dumps(each["Mounts"]), service
+    (network,) = json.loads(docker("network", "inspect", f"{NAME}_cluster"))
+    assert network["Internal"]
+
+
+def test_nodes_find_each_other_and_nothing_else(environment: ComposeEnvironment) -> None:
+    code = """
+import socket
+for name in ("tf1", "tf2"):
+    print(name, socket.gethostbyname(name).count("."))
+print(socket.gethostname())
+probe = socket.socket()
+probe.settimeout(2)
+try:
+    probe.connect(("192.0.2.1", 80))
+except OSError as error:
+    print(error.strerror)
+"""
+    assert inside("worker-1", code).split("\n") == [
+        "tf1 3",
+        "tf2 3",
+        "tf2",
+        "Network is unreachable",
+    ]
+
+
+def test_each_task_holds_its_own_cards_and_no_other(environment: ComposeEnvironment) -> None:
+    def seen_by_pid_1(service: str) -> tuple[str, str | None]:
+        code = "print(open('/proc/1/environ').read())"
+        pairs = (pair.partition("=") for pair in inside(service, code).split("\0"))
+        found = {name: value for name, _, value in pairs}
+        return found["NVIDIA_VISIBLE_DEVICES"], found.get("CUDA_VISIBLE_DEVICES")
+
+    pins = {task.task: task.gpus for task in environment.tasks()}
+    assert len(pins["worker-0"]) == len(pins["worker-1"]) == 1
+    assert not set(pins["worker-0"]) & set(pins["worker-1"])
+    assert seen_by_pid_1("worker-0") == (pins["worker-0"][0], None)
+    assert seen_by_pid_1("worker-1") == (pins["worker-1"][0], None)
+    for service in ("ps-0", "tf1", "tf2"):
+        assert seen_by_pid_1(service) == ("void", "-1")
+
+
+def test_a_run_from_request_to_collection(environment: ComposeEnvironment) -> None:
+    environment.submit(request(environment, "first"))
+    files = collect(environment, "first", follow=True)
+    assert states(files) == dict.fromkeys(["ps-0", "worker-0", "worker-1"], "succeeded")
+    assert json.loads(files["tasks/worker-1.jsonl"])["task_index"] == 1
+    assert files["logs/worker-0.log"].startswith(b"a title \x1b]0;owned\x07 and half a line")
+    # Nothing is sent again that home has.
+    sizes = {path: len(data) for path, data in files.items()}
+    again = {chunk.path for chunk in environment.ship("first", sizes, follow=False) if chunk}
+    assert not again & {"tasks/worker-1.jsonl", "logs/worker-0.log"}
+    assert [each.run_id for each in environment.runs()] == ["first"]
+    # The terminal gets no control sequence.
+    shown = [line for line in environment.logs(["worker-0"], follow=False, tail=None)]
+    assert any(line.startswith("worker-0  | ") and "owned" in line for line in shown)
+    assert not any("\x1b" in line or "\x07" in line for line in shown)
+
+
+def test_a_second_run_is_refused_until_the_first_has_ended(
+    environment: ComposeEnvironment, module_root: Path
+) -> None:
+    (module_root / "scripts" / "long.py").write_text("import time\ntime.sleep(600)\n")
+    long = Request("long", "long", "long.py", (), environment.cluster_spec())
+    environment.submit(long)
+    with pytest.raises(LabError, match="run long is under way"):
+        environment.submit(request(environment, "second"))
+    environment.cancel("long", "enough")
+    files = collect(environment, "long", follow=True)
+    assert set(states(files).values()) == {"cancelled"}
+    environment.submit(request(environment, "third", "--fail"))
+    assert states(collect(environment, "third", follow=True))["worker-0"] == "failed"
+
+
+def test_an_unknown_run_is_named(environment: ComposeEnvironment) -> None:
+    with pytest.raises(LabError, match="no run 'nonesuch'"):
+        collect(environment, "nonesuch", follow=True)
+
+
+def test_a_reader_that_leaves_leaves_nothing_behind(environment: ComposeEnvironment) -> None:
+    environment.submit(Request("left", "long", "long.py", (), environment.cluster_spec()))
+    stream = environment.ship("left", {}, follow=True)
+    assert next(stream) is not None
+    stream.close()
+    environment.cancel("left", "enough")
+    collect(environment, "left", follow=True)
+    for each in environment.seen():
+        assert "lab.task.volume" not in docker("top", each.id, "-o", "pid,args")
+
+
+def test_a_task_that_lost_its_network_is_restarted(
+    environment: ComposeEnvironment, module_root: Path
+) -> None:
+    interfaces = "import os; print(sorted(os.listdir('/sys/class/net')))"
+    docker("restart", "--time", "1", f"{NAME}-tf2-1")
+    assert inside("worker-1", interfaces) == "['lo']"
+    said: list[str] = []
+    plan = place_on(module_root, "uuid")
+    ComposeBackend().up(plan, root=module_root, say=said.append)
+    assert [line for line in said if line.startswith("restarting worker-1")]
+    assert "eth" in inside("worker-1", interfaces)
+    assert all(task.alive for task in environment.tasks())
+
+
+def test_a_name_that_is_taken_is_refused(
+    environment: ComposeEnvironment, module_root: Path, root: Path
+) -> None:
+    with pytest.raises(LabError, match="another folder"):
+        ComposeBackend().up(place_on(module_root, "uuid"), root=root, say=no_word)
+    with pytest.raises(LabError, match="another description"):
+        changed = DESCRIPTION.replace("2222", "2300")
+        (root / "cluster.yaml").write_text(changed.format(name=NAME))
+        cluster = load_cluster(root / "cluster.yaml")
+        plan = place(cluster, take_inventory("none", cluster))
+        ComposeBackend().up(plan, root=module_root, say=no_word)
+    assert all(task.alive for task in environment.tasks())
+
+
+def test_a_boot_that_fails_leaves_nothing(
+    image: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = place_on(root, "none", name="lab-e2e-failing")
+    (root / "data").rmdir()
+    with pytest.raises(LabError, match="data is missing"):
+        ComposeBackend().up(plan, root=root, say=no_word)
+    assert left_behind(plan.name) == []
+    (root / "data").mkdir()
+    with pytest.raises(LabError, match="is not up after 0 s"):
+        ComposeBackend(ready_s=0).up(plan, root=root, say=no_word)
+    assert left_behind(plan.name) == []
+
+    # Whatever it is that ends it.
+    def interrupt(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ComposeBackend().up(plan, root=root, say=interrupt)
+    assert left_behind(plan.name) == []
+
+
+def test_down_removes_what_is_labelled_and_nothing_else(image: str, root: Path) -> None:
+    plan = place_on(root, "none", name="lab-e2e-down")
+    stranger = "lab-e2e-stranger"
+    docker("volume", "create", "--label", f"com.docker.compose.project={plan.name}", stranger)
+    try:
+        environment = ComposeBackend().up(plan, root=root, say=no_word)
+        assert len(left_behind(plan.name)) > 2
+        environment.down(no_word)
+        assert left_behind(plan.name) == [stranger]
+        assert ComposeBackend().find_volume(plan.name) is None
+        environment.down(no_word)
+    finally:
+        docker("volume", "rm", stranger)
+
+
+@pytest.mark.parametrize(("flags", "code"), [("", 0), ("--fail", 1)])
+def test_without_the_helper(image: str, module_root: Path, flags: str, code: int) -> None:
+    plan = place_on(module_root, "none", name="lab-e2e-helperless")
+    file = module_root / "docker-compose.yml"
+    file.write_text(render(plan))
+    variables = {"LAB_EXPERIMENT": "async", "LAB_FLAGS": flags}
+    done = compose_up(module_root, variables)
+    try:
+        assert done.returncode == code, done.stdout[-3000:]
+        backend = ComposeBackend()
+        assert backend.find(plan.name) is None
+        # All containers have stopped: the run is read from the volume that they left.
+        environment = backend.find_volume(plan.name)
+        assert environment is not None
+        (run,) = environment.runs()
+        files = collect(environment, run.run_id, follow=True)
+        assert states(files)["worker-0"] == ("failed" if flags else "succeeded")
+        name, text = environment.description()
+        assert (name, text) == ("docker-compose.yml", file.read_text())
+    finally:
+        ComposeEnvironment(backend._engine, plan.name).down(no_word)
+    assert left_behind(plan.name) == []
+
+
+def compose_up(root: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    import os
+
+    return subprocess.run(
+        ["docker", "compose", "up", "--exit-code-from", "ps-0"],
+        cwd=root,
+        env={**os.environ, "COMPOSE_BAKE": "false", **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )

@@ -1,0 +1,91 @@
+"""The image as it was really built."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from lab.backends.compose import ComposeBackend
+from lab.build import build
+from lab.cluster import load_cluster
+from lab.errors import LabError
+from lab.gpus import take_inventory
+from lab.plan import Plan, place
+from tests.engine import ROOT
+
+pytestmark = pytest.mark.engine
+
+LOOK = """
+import importlib.util, json, os, pathlib, sys
+import lab.task.agent, lab.task.data, pyroute2
+print(json.dumps({
+    "user": [os.getuid(), os.getgid()],
+    "runs": [os.stat("/runs").st_uid, os.stat("/runs").st_gid],
+    "python": sys.executable,
+    "tensorflow": importlib.util.find_spec("tensorflow") is not None,
+    "helper": importlib.util.find_spec("lab.cli") is not None,
+    "compiled": pathlib.Path(lab.task.agent.__cached__).is_file(),
+    "programs": sorted(path.name for path in pathlib.Path("/lab/scripts").glob("*.py")),
+    "examples": len(lab.task.data.load_mnist().train.labels),
+    "environment": sorted(os.environ),
+}))
+"""
+
+
+@pytest.fixture
+def plan() -> Plan:
+    cluster = load_cluster(ROOT / "cluster.yaml")
+    return place(cluster, take_inventory("none", cluster))
+
+
+def test_holds_what_a_task_needs_and_no_more(image: str) -> None:
+    command = ["docker", "run", "--rm", "--network", "none", "--read-only", image]
+    done = subprocess.run(
+        [*command, "python", "-c", LOOK], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["user"] == [1000, 1000]
+    assert found["runs"] == [1000, 1000]
+    assert found["python"] == "/opt/venv/bin/python"
+    assert found["tensorflow"]
+    assert not found["helper"]
+    assert found["compiled"]
+    assert {"mnist_async.py", "mnist_sync.py"} <= set(found["programs"])
+    assert found["examples"] == 55_000
+    # No address of a registry, no certificate's path, no secret stays behind.
+    assert set(found["environment"]) <= {
+        *("HOME", "HOSTNAME", "LANG", "PATH", "PWD", "PYTHONPATH", "PYTHONUNBUFFERED"),
+        # of an official Python image:
+        *("GPG_KEY", "PYTHON_VERSION", "PYTHON_SHA256"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "named"),
+    [
+        ("LAB_TENSORFLOW", "tensorflow-of-no-index==1", "tensorflow-of-no-index==1"),
+        ("LAB_BASE_IMAGE", "lab-base:of-no-registry", "tools/base-image.sh"),
+    ],
+)
+def test_a_build_that_fails_names_the_mend(
+    image: str, plan: Plan, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, named: str
+) -> None:
+    monkeypatch.setenv("LAB_IMAGE", "lab:never")
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(LabError, match="building the image") as caught:
+        build(plan, root=ROOT, say=lambda line: None)
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_says_when_no_image_can_be_had(
+    image: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = ComposeBackend()
+    assert backend.unready(plan, root=ROOT) is None
+    monkeypatch.setenv("LAB_IMAGE", "lab:never")
+    monkeypatch.setenv("LAB_BASE_IMAGE", "lab-base:of-no-registry")
+    assert "tools/base-image.sh" in str(backend.unready(plan, root=ROOT))

@@ -1,0 +1,292 @@
+"""Text, lines and files: what becomes of a program's output."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.task import anchor, health
+from lab.task.culprit import Culprit
+from lab.task.output import MAX_LINE_BYTES, SPLIT_MARK, Appender, Lines, Output
+from lab.task.text import short, visible
+from tests.agents import ROOT
+
+
+@pytest.mark.parametrize(
+    ("raw", "shown"),
+    [
+        ("plain", "plain"),
+        ("tab\tstays", "tab\tstays"),
+        ("é 日本 🙂", "é 日本 🙂"),
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("a\rb\x08c\x07", "a\\x0db\\x08c\\x07"),
+        (b"\x9b31m\xff", "\ufffd31m\ufffd"),
+        ("\x9b31m", "\\x9b31m"),
+        ("\u202eabc\u2028", "\\u202eabc\\u2028"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_visible(raw: str | bytes, shown: str) -> None:
+    assert visible(raw) == shown
+
+
+@given(st.text() | st.binary())
+def test_nothing_unsafe_is_ever_shown(raw: str | bytes) -> None:
+    shown = visible(raw)
+    assert visible(shown) == shown
+    assert not [c for c in shown if c != "\t" and (ord(c) < 32 or 127 <= ord(c) < 160)]
+    shown.encode()
+
+
+def test_short() -> None:
+    assert short("x" * 300) == "x" * 300
+    assert short("x" * 301) == "x" * 299 + "…"
+
+
+@given(st.lists(st.binary(max_size=60)))
+def test_lines_lose_nothing(pieces: list[bytes]) -> None:
+    lines = Lines()
+    found = [line for piece in pieces for line in lines.feed(piece)]
+    found += lines.close()
+    data = b"".join(pieces)
+    expected = data.split(b"\n")
+    if expected[-1] == b"":
+        expected.pop()
+    assert found == expected
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+@pytest.mark.parametrize("step", [1000, 10**6])
+def test_long_lines_are_split_visibly(end: bytes, step: int) -> None:
+    data = bytes(range(65, 90)) * 2000 + end
+    lines = Lines()
+    found = []
+    for position in range(0, len(data), step):
+        found += lines.feed(data[position : position + step])
+    found += lines.close()
+    assert [len(line) for line in found[:-1]] == [MAX_LINE_BYTES + len(SPLIT_MARK)] * 2
+    assert all(line.endswith(SPLIT_MARK) for line in found[:-1])
+    assert b"".join(line.removesuffix(SPLIT_MARK) for line in found) == data.rstrip(b"\n")
+
+
+def test_line_of_the_greatest_length_stays_whole() -> None:
+    assert list(Lines().feed(b"x" * MAX_LINE_BYTES + b"\n")) == [b"x" * MAX_LINE_BYTES]
+
+
+def test_line_without_end_takes_no_memory() -> None:
+    lines = Lines()
+    for _ in range(100):
+        assert all(len(line) < 30_000 for line in lines.feed(b"x" * 100_000))
+    assert sum(map(len, lines.close())) <= MAX_LINE_BYTES
+
+
+def test_appender_takes_a_torn_line_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    file = Appender(path)
+    file.append(b"whole\n")
+    write = os.write
+    room = [3]
+
+    def full(descriptor: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        done = write(descriptor, data[: room[0]])
+        room[0] -= done
+        return done
+
+    monkeypatch.setattr("lab.task.output.os.write", full)
+    with pytest.raises(OSError, match="No space left"):
+        file.append(b"torn line\n")
+    file.close()
+    assert path.read_bytes() == b"whole\n"
+
+
+def pump(tmp_path: Path, data: bytes) -> tuple[Output, bytes]:
+    reading, writing = os.pipe()
+    said: list[bytes] = []
+    output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", said.append)
+    output.start()
+    with os.fdopen(writing, "wb") as file:
+        file.write(data)
+    output.finish(5)
+    return output, b"".join(said)
+
+
+def test_many_lines_come_in_order(tmp_path: Path) -> None:
+    lines = [
+        b"lab kind=step seq=%d" % number if number % 3 else b"line %d" % number
+        for number in range(30_000)
+    ]
+    started = time.monotonic()
+    output, said = pump(tmp_path, b"\n".join(lines))
+    assert said.splitlines() == lines
+    assert (output.started, output.training, output.fault) == (False, True, None)
+    assert (tmp_path / "t.log").read_bytes().splitlines() == lines[::3]
+    assert len((tmp_path / "t.jsonl").read_bytes().splitlines()) == 20_000
+    assert time.monotonic() - started < 10
+
+
+def test_pipe_that_a_stranger_holds_open_is_given_up(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", lambda _: None)
+    output.start()
+    os.write(writing, b"said\nhalf")
+    started = time.monotonic()
+    output.finish(0.3)
+    assert time.monotonic() - started < 3
+    assert (tmp_path / "t.log").read_bytes() == b"said\nhalf\n"
+    os.close(writing)
+
+
+@pytest.mark.parametrize(
+    ("log", "line"),
+    [
+        ("all is well\nbye", ""),
+        ("Traceback (most recent call last):\n  File\nOSError: a\n b\nlast", "OSError: a"),
+        (
+            "Traceback (most recent call last):\n  x\nKeyError: 1\n\nDuring handling\n\n"
+            "Traceback (most recent call last):\n  y\na.b.MyError: 2",
+            "a.b.MyError: 2",
+        ),
+        ("Traceback (most recent call last):\n  File\nKeyboardInterrupt", "KeyboardInterrupt"),
+        ("  File 'x', line 1\nSyntaxError: bad", "SyntaxError: bad"),
+        ("error: data/t10k: wrong checksum", "error: data/t10k: wrong checksum"),
+        ("F0000 x.cc:1] Check failed: ok", "F0000 x.cc:1] Check failed: ok"),
+        ("ValueError: first\nx: error: second", "ValueError: first"),
+        ("training error 0.5", ""),
+    ],
+)
+def test_culprit(log: str, line: str) -> None:
+    culprit = Culprit()
+    for each in log.encode().split(b"\n"):
+        culprit.feed(each)
+    assert culprit.line() == line
+
+
+def interface(folder: Path, name: str, flags: int) -> None:
+    (folder / name).mkdir()
+    (folder / name / "flags").write_text(f"{flags:#x}\n")
+
+
+def test_network_of_a_task_is_found_without_its_name(tmp_path: Path) -> None:
+    interface(tmp_path, "lo", 0x9)
+    interface(tmp_path, "tunl0", 0x80)
+    assert not health.has_network(tmp_path)
+    interface(tmp_path, "eth1", 0x1003)
+    assert health.has_network(tmp_path)
+
+
+@pytest.fixture
+def healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    interfaces = tmp_path / "net"
+    interfaces.mkdir()
+    interface(interfaces, "eth0", 0x1003)
+    monkeypatch.setattr(health, "READY_FILE", tmp_path / "ready")
+    monkeypatch.setattr(health, "has_network", lambda f=health.has_network: f(interfaces))
+    monkeypatch.setenv("LAB_RUNS", str(tmp_path))
+    monkeypatch.setenv("LAB_TASK", "worker-0")
+    return tmp_path
+
+
+def test_health_of_a_task(healthy: Path) -> None:
+    assert health.main(["task"]) == 1
+    (healthy / "agents").mkdir()
+    presence = healthy / "agents" / "worker-0.json"
+    presence.touch()
+    assert health.main(["task"]) == 0
+    os.utime(presence, (time.time() - 20, time.time() - 20))
+    assert health.main(["task"]) == 1
+    presence.touch()
+    (healthy / "net" / "eth0" / "flags").write_text("0x9")
+    assert health.main(["task"]) == 1
+
+
+def test_health_of_an_anchor_needs_no_volume(
+    healthy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LAB_RUNS")
+    assert health.main(["anchor"]) == 1
+    (healthy / "ready").touch()
+    assert health.main(["anchor"]) == 0
+
+
+def test_health_used_wrongly() -> None:
+    assert health.main([]) == 2
+
+
+def test_link_of_an_anchor() -> None:
+    assert anchor.link_of({}) == (None, None)
+    environ = {"LAB_LINK_RATE_BITS": "100000000", "LAB_LINK_DELAY_US": "5000"}
+    assert anchor.link_of(environ) == (100_000_000, 5000)
+    for text in ("x", "-1", "0", "1e6", "٣", "9" * 30):
+        with pytest.raises(ValueError, match="LAB_LINK_RATE_BITS is no whole number"):
+            anchor.link_of({"LAB_LINK_RATE_BITS": text})
+
+
+def in_network(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a network of its own with one interface; skip where there can be none."""
+    lead = (
+        "from pyroute2 import IPRoute\n"
+        "n = IPRoute()\n"
+        "n.link('set', index=1, state='up')\n"
+        "n.link('add', ifname='v0', kind='veth', peer={'ifname': 'v1'})\n"
+        "i = n.link_lookup(ifname='v0')[0]\n"
+        "n.link('set', index=i, state='up')\n"
+    )
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", lead + code],
+        cwd=ROOT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare failed" in done.stderr or "Operation not permitted" in done.stderr:
+        pytest.skip("this kernel allows no network namespaces to this user")
+    return done
+
+
+def test_rate_of_a_link_holds_and_can_be_changed() -> None:
+    done = in_network(
+        "from lab.task.link import apply_link\n"
+        "for rate in (1_000_000_000, 8_000_000):\n"
+        "    assert apply_link(rate, None) == 'v0'\n"
+        "    (q,) = n.get_qdiscs(index=i)\n"
+        "    print(q.get('kind'), q.get('TCA_OPTIONS').get('TCA_TBF_PARMS')['rate'])\n"
+    )
+    assert done.stdout.splitlines() == ["tbf 125000000", "tbf 1000000"], done.stderr
+
+
+def test_delay_of_a_link_holds_or_is_refused_by_name() -> None:
+    done = in_network(
+        "from lab.task.link import LinkError, apply_link\n"
+        "try:\n"
+        "    apply_link(8_000_000, 5000)\n"
+        "    print(sorted(q.get('kind') for q in n.get_qdiscs(index=i)))\n"
+        "except LinkError as error:\n"
+        "    print(error)\n"
+    )
+    assert done.stdout in (
+        "['netem', 'tbf']\n",
+        "this kernel has no netem, which the delay of a link needs; load it with "
+        "`modprobe sch_netem`, or take the delay out of the description\n",
+    ), done.stderr
+
+
+def test_link_without_an_interface() -> None:
+    done = in_network(
+        "from lab.task.link import LinkError, apply_link\n"
+        "n.link('set', index=i, state='down')\n"
+        "try:\n"
+        "    apply_link(8_000_000, None)\n"
+        "except LinkError as error:\n"
+        "    print(error)\n"
+    )
+    assert done.stdout == "a link needs one network interface; there is none\n", done.stderr

@@ -1,0 +1,344 @@
+"""Several agents: who ends whom, and why."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.task import presence
+from lab.task.presence import Pulses
+from lab.task.protocol import Request, State, TaskStatus, Volume
+from lab.task.statuses import Statuses, read_status, run_state, write_status
+from lab.task.volume import VolumeBusy, cancel, submit
+from tests.agents import Stage, wait_for
+
+PROGRAM = """
+import os, sys, time
+flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
+task = flags["job_name"] + "-" + flags["task_index"]
+print(f"lab kind=start job_name={flags['job_name']} task_index={flags['task_index']}")
+gate = os.path.join(os.environ["LAB_SCRIPTS"], task)
+while not os.path.exists(gate):
+    time.sleep(0.01)
+exec(open(gate).read())
+"""
+
+
+class Crew(Stage):
+    """One ps and two workers that do what they are told."""
+
+    def begin(self, *tasks: str) -> None:
+        for task in tasks or ("ps-0", "worker-0", "worker-1"):
+            self.agent(task)
+        self.submit(self.program(PROGRAM))
+        for task in tasks or ("ps-0", "worker-0", "worker-1"):
+            self.wait_state(task, State.READY)
+
+    def tell(self, task: str, code: str) -> None:
+        part = self.scripts / f"{task}.part"
+        part.write_text(code)
+        part.rename(self.scripts / task)
+
+
+@pytest.fixture
+def crew(tmp_path: Path) -> Iterator[Crew]:
+    crew = Crew(tmp_path, {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]})
+    yield crew
+    crew.close()
+
+
+def test_ps_ends_when_every_worker_has(crew: Crew) -> None:
+    crew.begin()
+    crew.tell("worker-0", "pass")
+    crew.wait_state("worker-0", State.SUCCEEDED)
+    time.sleep(0.5)  # the ps must not end now: there is nothing to wait for
+    assert not crew.status("ps-0").state.ended
+    crew.tell("worker-1", "pass")
+    crew.wait_state("worker-1", State.SUCCEEDED)
+    status = crew.wait_state("ps-0", State.SUCCEEDED, within_s=2)
+    assert status.signal == "SIGTERM"
+
+
+def test_failure_of_one_ends_all(crew: Crew) -> None:
+    crew.begin()
+    crew.tell("worker-1", "raise RuntimeError('the cat sat on it')")
+    assert crew.wait_state("worker-1", State.FAILED, within_s=2).exit_code == 1
+    for task in ("ps-0", "worker-0"):
+        status = crew.wait_state(task, State.CANCELLED, within_s=2)
+        assert status.reason == ("worker-1 failed: exit code 1: RuntimeError: the cat sat on it")
+
+
+def test_who_has_succeeded_stays_so(crew: Crew) -> None:
+    crew.begin()
+    crew.tell("worker-0", "pass")
+    crew.wait_state("worker-0", State.SUCCEEDED)
+    crew.tell("worker-1", "sys.exit(4)")
+    crew.wait_state("worker-1", State.FAILED)
+    assert crew.wait_state("ps-0", State.CANCELLED).reason == "worker-1 failed: exit code 4"
+    assert crew.status("worker-0").state is State.SUCCEEDED
+
+
+def test_failure_of_a_ps_ends_all(crew: Crew) -> None:
+    crew.begin()
+    crew.tell("ps-0", "os.kill(os.getpid(), 9)")
+    assert crew.wait_state("ps-0", State.FAILED).reason == "killed by SIGKILL"
+    for task in ("worker-0", "worker-1"):
+        assert crew.wait_state(task, State.CANCELLED).reason == "ps-0 failed: killed by SIGKILL"
+
+
+def test_ps_that_ends_well_waits_for_the_others_verdict(crew: Crew) -> None:
+    crew.begin()
+    crew.tell("ps-0", "pass")
+    wait_for(lambda: crew.status("ps-0").exit_code == 0, "the ps's program has ended")
+    assert not crew.status("ps-0").state.ended
+    crew.tell("worker-0", "pass")
+    crew.tell("worker-1", "pass")
+    crew.wait_state("ps-0", State.SUCCEEDED)
+
+
+def test_cancel_reaches_all(crew: Crew) -> None:
+    crew.begin()
+    cancel(crew.volume, "r1", "enough")
+    for task in ("ps-0", "worker-0", "worker-1"):
+        assert crew.wait_state(task, State.CANCELLED, within_s=2).reason == "enough"
+
+
+def test_agent_that_is_stopped_ends_the_run(crew: Crew) -> None:
+    crew.begin()
+    crew.agents["worker-0"].terminate()
+    assert crew.wait_state("worker-0", State.CANCELLED).reason.startswith("the agent was stopped")
+    reason = "worker-0 was cancelled: the agent was stopped (SIGTERM)"
+    assert crew.wait_state("worker-1", State.CANCELLED).reason == reason
+
+
+def test_one_run_at_a_time(crew: Crew) -> None:
+    crew.begin()
+    with pytest.raises(VolumeBusy, match="run r1 is under way"):
+        crew.submit("program.py", run_id="r2")
+    assert not crew.volume.run("r2").exists()
+    cancel(crew.volume, "r1", "enough")
+    for task in ("ps-0", "worker-0", "worker-1"):
+        crew.wait_state(task, State.CANCELLED)
+    crew.submit("program.py", run_id="r2")
+
+
+def test_late_agent_joins(crew: Crew) -> None:
+    crew.begin("ps-0", "worker-0")
+    assert crew.status("worker-1").state is State.PENDING
+    crew.agent("worker-1")
+    crew.wait_state("worker-1", State.READY)
+
+
+def test_lost_agent_ends_the_run(crew: Crew) -> None:
+    crew.begin()
+    crew.agents["worker-1"].kill()
+    status = crew.wait_state("worker-1", State.LOST, within_s=22)
+    assert status.reason == "its agent has been silent for 15 s"
+    reason = "worker-1 was lost: its agent has been silent for 15 s"
+    for task in ("ps-0", "worker-0"):
+        assert crew.wait_state(task, State.CANCELLED).reason == reason
+
+
+def test_agent_that_others_gave_up_gives_up_too(crew: Crew) -> None:
+    crew.begin()
+    status = crew.status("worker-1")
+    lost = TaskStatus("worker-1", State.LOST, reason="silent", pid=status.pid)
+    write_status(crew.volume.status("r1", "worker-1"), lost)
+    crew.wait_state("worker-0", State.CANCELLED)
+    crew.agents["worker-1"].terminate()
+    crew.agents["worker-1"].wait(timeout=8)
+    assert crew.status("worker-1").state is State.LOST
+    assert crew.status("worker-1").reason == "silent"
+
+
+def once(crew: Crew, task: str, **environ: str) -> subprocess.Popen[bytes]:
+    return crew.agent(task, LAB_EXPERIMENT="async", LAB_FLAGS="--epochs 2 --note 'a b'", **environ)
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [("pass", 0), ("sys.exit(1)", 1)])
+def test_leader_without_a_helper(crew: Crew, code: str, exit_code: int) -> None:
+    crew.program(PROGRAM.replace("sys.argv[1:]", "sys.argv[1:5]"), "mnist_async.py")
+    worker = once(crew, "worker-0")
+    leader = once(crew, "ps-0")
+    crew.tell("worker-0", "print(sys.argv[-4:])")
+    crew.tell("worker-1", code)
+    once(crew, "worker-1")
+    assert leader.wait(timeout=20) == exit_code
+    assert worker.poll() is None  # it lingers, because its exit would end the others
+    (request,) = crew.volume.requests.glob("*.json")
+    run_id = Request.from_json(request.read_text()).run_id
+    assert "-async-" in run_id
+    if exit_code == 0:
+        words = "['--epochs', '2', '--note', 'a b']\n"
+        assert crew.log("worker-0", run_id).decode() == words
+    said = crew.output("ps-0").read_text()
+    assert ("worker-1: failed: exit code 1" in said) == bool(exit_code)
+    assert said.count("worker-0: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "line"),
+    [
+        ({"LAB_EXPERIMENT": "asinc"}, "no experiment 'asinc'; did you mean async?"),
+        ({"LAB_EXPERIMENT": "async", "LAB_FLAGS": "'"}, "LAB_FLAGS: No closing quotation"),
+        (
+            {"LAB_EXPERIMENT": "async", "LAB_CLUSTER": '{"ps": ["a:1"]}'},
+            "async needs a job 'worker', which this cluster has not",
+        ),
+    ],
+)
+def test_leader_with_a_wrong_wish(crew: Crew, environ: dict[str, str], line: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.task.agent"],
+        env={**crew.environ("ps-0"), **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not crew.volume.agents.exists()
+
+
+def test_stopped_leader_has_not_succeeded(crew: Crew) -> None:
+    leader = once(crew, "ps-0")
+    wait_for(lambda: list(crew.volume.requests.glob("*.json")), "the request")
+    leader.terminate()
+    assert leader.wait(timeout=9) == 1
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monotonic_s = 100.0
+        self.time_s = time.time()
+        monkeypatch.setattr(presence.time, "monotonic", lambda: self.monotonic_s)
+        monkeypatch.setattr(presence.time, "time", lambda: self.time_s)
+
+
+@pytest.fixture
+def heart(tmp_path: Path) -> Path:
+    path = Volume(tmp_path).agent("worker-0")
+    path.parent.mkdir()
+    path.write_text("{}")
+    return path
+
+
+def beat_for(clock: Clock, pulses: Pulses, seconds: float) -> None:
+    for _ in range(round(seconds * 2)):
+        clock.monotonic_s += 0.5
+        pulses.beat()
+
+
+def test_silent_agent_is_lost_after_15_s(
+    heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    pulses = Pulses(Volume(tmp_path), ["worker-0"])
+    pulses.beat()
+    beat_for(clock, pulses, 14.5)
+    assert pulses.why_lost("worker-0") is None
+    beat_for(clock, pulses, 0.5)
+    assert pulses.why_lost("worker-0") == "its agent has been silent for 15 s"
+    heart.touch()
+    beat_for(clock, pulses, 0.5)
+    assert pulses.why_lost("worker-0") is None
+
+
+def test_clock_that_is_set_makes_nobody_lost(
+    heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    pulses = Pulses(Volume(tmp_path), ["worker-0"])
+    pulses.beat()
+    clock.time_s += 86400
+    beat_for(clock, pulses, 10)
+    assert heart.exists()
+    assert pulses.why_lost("worker-0") is None
+
+
+def test_own_long_sleep_makes_nobody_lost(
+    heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    pulses = Pulses(Volume(tmp_path), ["worker-0"])
+    pulses.beat()
+    clock.monotonic_s += 600
+    pulses.beat()
+    assert heart.exists()
+    assert pulses.why_lost("worker-0") is None
+
+
+def test_agent_that_never_came_has_two_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    volume = Volume(tmp_path)
+    pulses = Pulses(volume, ["worker-0"])
+    beat_for(clock, pulses, 119)
+    assert pulses.why_lost("worker-0") is None
+    beat_for(clock, pulses, 2)
+    assert pulses.why_lost("worker-0") == "its agent did not come within 120 s"
+    submit(volume, Request("r1", "t", "p.py", (), {"worker": ["a:1"]}))
+    statuses = Statuses(volume, "r1", ["worker-0"])
+    pulses.declare_lost(volume, "r1", statuses.refresh())
+    assert statuses.refresh()["worker-0"].state is State.LOST
+
+
+def test_who_has_ended_cannot_be_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    volume = Volume(tmp_path)
+    submit(volume, Request("r1", "t", "p.py", (), {"worker": ["a:1"]}))
+    done = TaskStatus("worker-0", State.SUCCEEDED)
+    write_status(volume.status("r1", "worker-0"), done)
+    pulses = Pulses(volume, ["worker-0"])
+    beat_for(clock, pulses, 130)
+    pulses.declare_lost(volume, "r1", {"worker-0": done})
+    assert read_status(volume.status("r1", "worker-0"), "worker-0") == done
+
+
+def test_old_heart_of_a_former_life_may_still_come(
+    heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    clock.time_s += 3600
+    pulses = Pulses(Volume(tmp_path), ["worker-0"])
+    pulses.beat()
+    beat_for(clock, pulses, 100)
+    assert pulses.why_lost("worker-0") is None
+    beat_for(clock, pulses, 30)
+    assert heart.exists()
+    assert pulses.why_lost("worker-0") == "its agent did not come within 120 s"
+
+
+@pytest.mark.parametrize(
+    ("states", "state"),
+    [
+        ("pending pending", "pending"),
+        ("pending starting", "starting"),
+        ("ready starting", "ready"),
+        ("ready training", "training"),
+        ("succeeded pending", "training"),
+        ("succeeded succeeded", "succeeded"),
+        ("succeeded cancelled", "cancelled"),
+        ("lost cancelled", "lost"),
+        ("lost failed", "failed"),
+    ],
+)
+def test_state_of_a_run(states: str, state: str) -> None:
+    assert run_state(map(State, states.split())) is State(state)
+
+
+def test_status_is_pending_until_it_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "worker-0.json"
+    assert read_status(path, "worker-0").state is State.PENDING
+    path.write_text(json.dumps({"task": "worker-0", "state": "tra"}))
+    assert read_status(path, "worker-0").state is State.PENDING

@@ -1,0 +1,442 @@
+"""The command line through a subprocess: every habit of Fire that was tamed, and the exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from lab.cli import arguments
+from lab.cli.catalogue import COMMANDS
+from lab.runs import RunDir, RunInfo
+from lab.task.protocol import State, write_atomically
+from tests.unit.fakes import PLAN
+
+ROOT = Path(__file__).parents[2]
+
+CLUSTER = """\
+version: 1
+name: mnist
+nodes: {tf1: {}, tf2: {}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf2]}}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A directory with a description and programs that say that they ran."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "scripts").mkdir()
+    for name in ("mnist_async.py", "mnist_sync.py"):
+        (tmp_path / "scripts" / name).write_text("print('ran')\n")
+    return tmp_path
+
+
+def environ(project: Path, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
+    return {
+        **kept,
+        "PYTHONPATH": str(ROOT),
+        "LAB_STATE": str(project / "state"),
+        "DOCKER_HOST": f"unix://{project}/no-engine.sock",
+        "DOCKER_CONFIG": str(project / "docker"),
+        "COLUMNS": "80",
+        **more,
+    }
+
+
+def lab(project: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lab", *words],
+        cwd=project,
+        env=environ(project, **more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int = 2) -> str:
+    """The one line on stderr of a command that did nothing."""
+    assert done.returncode == code, done
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    return line
+
+
+def nothing_happened(project: Path) -> bool:
+    return sorted(path.name for path in project.iterdir()) == ["cluster.yaml", "scripts"]
+
+
+# ---- Fire's habits
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        # A misspelt flag is found before the command runs.
+        (["run", "async", "--epoch", "5"], "no option '--epoch' for `lab run`; did you mean '--epochs'?"),
+        (["run", "async", "--learning-rat=1"], "did you mean '--learning_rate'?"),
+        (["run", "async", "--bakend", "local"], "did you mean '--backend'?"),
+        (["render", "--chek"], "did you mean '--check'?"),
+        (["down", "-z"], "no option '-z'"),
+        (["validate", "--help=x"], "no option '--help'"),
+        # A stray word fills no parameter.
+        (["run", "async", "5"], "stray word '5' behind `lab run`"),
+        (["validate", "cluster"], "stray word 'cluster' behind `lab validate`; did you mean '--cluster'?"),
+        (["schema", "-"], "stray word '-'"),
+        (["runs", "show", "last"], "stray word 'show'"),  # no chaining
+        (["run"], "`lab run` needs EXPERIMENT"),
+        (["shell"], "`lab shell` needs TASK"),
+        # Flags want values, once.
+        (["run", "async", "--epochs"], "--epochs needs a value"),
+        (["run", "async", "--epochs", "--keep"], "--epochs needs a value"),
+        (["run", "async", "--epochs=1", "--epochs=2"], "--epochs is given twice"),
+        (["render", "--output="], "--output: '' is not a value"),
+        (["up", "--backend", "docker"], "--backend: 'docker' is not auto, local or compose"),
+        (["up", "--gpus", "all"], "--gpus: 'all' is not auto, uuid, index or none"),
+        (["logs", "--tail", "-5"], "--tail: '-5' is not a whole number"),
+        (["logs", "--tail", "1e3"], "--tail: '1e3' is not a whole number"),
+        (["ls", "--json=maybe"], "--json: 'maybe' is not true or false"),
+        (["ls", "--no-json=true"], "--no-json takes no value"),
+        # A program's flags are checked for the program that is meant.
+        (["run", "async", "--epochs", "two"], "--epochs: 'two' is not a whole number from 1"),
+        (["run", "async", "--epochs", "0"], "--epochs: '0' is not a whole number from 1"),
+        (["run", "async", "--learning_rate", "-1"], "--learning_rate: '-1' is not a positive number"),
+        (["run", "async", "--model", "cnn"], "--model: 'cnn' is none of softmax, mlp"),
+        (["run", "async", "--log_device_placement=maybe"], "is neither true nor false"),
+        (["run", "async", "--replicas_to_aggregate", "2"], "'async' has no flag --replicas_to_aggregate"),
+        (["run", "asink"], "no experiment 'asink'; did you mean 'async'?"),
+        (["validate", "--", "x"], "`lab validate` starts no program"),
+        # Commands.
+        (["rum"], "no command 'rum'; did you mean 'run'?"),
+        (["--verbose"], "no option '--verbose'"),
+        (["__class__"], "no command '__class__'"),
+    ],
+)  # fmt: skip
+def test_wrong_words_are_refused_and_nothing_is_executed(
+    project: Path, words: list[str], expected: str
+) -> None:
+    assert expected in refused(lab(project, *words))
+    assert nothing_happened(project)
+
+
+def test_values_stay_text(project: Path) -> None:
+    for name in ("1.10", "1e3", "None", "[1]", "true"):
+        assert f"no run in {name}" in refused(lab(project, "show", "last", f"--runs-dir={name}"))
+
+
+def test_switches(project: Path) -> None:
+    assert json.loads(lab(project, "validate", "--json").stdout)["valid"]
+    assert json.loads(lab(project, "validate", "--json=true").stdout)["valid"]
+    for no in ("--json=false", "--no-json", "--json=0"):
+        assert lab(project, "validate", no).stdout == ""
+    # A switch takes no word from behind it.
+    assert "no run 'x'" not in lab(project, "show", "--json", "x").stderr
+    assert refused(lab(project, "show", "--json", "x")).startswith("error: no run in runs")
+
+
+@pytest.mark.parametrize("words", [["--runs-dir", "r"], ["--runs_dir", "r"], ["--runs-dir=r"]])
+def test_flags_are_written_as_one_likes(project: Path, words: list[str]) -> None:
+    assert "no run in r" in lab(project, "runs", *words).stderr
+
+
+def test_a_command_prints_its_result_once(project: Path) -> None:
+    done = lab(project, "schema")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["type"] == "object"
+
+
+# ---- Help
+
+
+def test_lab_alone_shows_the_commands_that_matter(project: Path) -> None:
+    done = lab(project)
+    assert done.returncode == 0
+    shown = re.findall(r"^  (\w+) ", done.stdout, re.MULTILINE)
+    assert shown == ["run", "show", "runs", "up", "down"]
+
+
+def test_help_shows_every_command_and_two_examples_of_each(project: Path) -> None:
+    everything = lab(project, "--help")
+    assert everything.returncode == 0
+    for command in COMMANDS.values():
+        assert f"  {command.name} " in everything.stdout
+        done = lab(project, command.name, "--help")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"usage: lab {command.name}" in done.stdout
+        assert len(command.examples) == 2
+        for line, _ in command.examples:
+            assert line in done.stdout
+    assert nothing_happened(project)
+
+
+def test_examples_fit_the_commands() -> None:
+    """Every example's words are accepted: they are matched, and nothing is called."""
+    for command in COMMANDS.values():
+        function = importlib.import_module(f"lab.cli.commands.{command.module}").command
+        for line, _ in command.examples:
+            words = shlex.split(line.partition(" >")[0])
+            assert words[:2] == ["lab", command.name]
+            arguments.check(command.name, function, words[2:])
+
+
+def test_help_imports_nothing_heavy(project: Path) -> None:
+    code = (
+        "import sys; from lab.cli import main; main(['--help']); main([]);"
+        "heavy = {'fire', 'rich', 'pydantic', 'docker', 'yaml', 'tensorflow', 'numpy'};"
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ(project), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_commands_import_no_tensorflow_and_no_docker(project: Path) -> None:
+    code = (
+        "import sys; from lab.cli import main; main(['validate']);"
+        "sys.exit(bool({'docker', 'tensorflow'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=project,
+        env=environ(project),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_version(project: Path) -> None:
+    assert re.fullmatch(r"lab \d+\.\d+\.\d+\n", lab(project, "--version").stdout)
+
+
+def on_a_terminal(project: Path, words: Sequence[str], timeout_s: float = 30) -> tuple[int, str]:
+    """Run a command with a terminal for everything; nobody types anything."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(project)
+        os.execve(  # noqa: S606
+            sys.executable,
+            [sys.executable, "-m", "lab", *words],
+            environ(project, TERM="xterm", PAGER="less"),
+        )
+    shown = b""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                piece = os.read(terminal, 65536)
+            except OSError:
+                break  # the child has closed its terminal
+            if not piece:
+                break
+            shown += piece
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        pytest.fail(f"it hangs: {shown!r}")
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), shown.decode()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["help", "run"], ["experiments"]])
+def test_no_pager_on_a_terminal(project: Path, words: list[str]) -> None:
+    code, shown = on_a_terminal(project, words)
+    assert code == 0
+    assert "async" in shown or "usage" in shown
+
+
+# ---- Exit codes and errors
+
+
+def test_a_description_with_faults(project: Path) -> None:
+    (project / "cluster.yaml").write_text(CLUSTER.replace("nodes:", "node:"))
+    done = lab(project, "validate")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert all(line.startswith("cluster.yaml:") for line in done.stderr.splitlines())
+    told = json.loads(lab(project, "validate", "--json").stdout)
+    assert told["valid"] is False
+    assert told["problems"] == done.stderr.splitlines()
+    run = lab(project, "run", "async", "--backend", "local")
+    assert (run.returncode, run.stderr) == (2, done.stderr)
+    assert nothing_happened(project)
+
+
+def test_no_description(tmp_path: Path) -> None:
+    line = refused(lab(tmp_path, "run", "async"))
+    assert f"no cluster.yaml in {tmp_path}" in line
+    assert "--cluster" in line
+
+
+def test_a_program_with_a_syntax_error_starts_nothing(project: Path) -> None:
+    (project / "scripts/mnist_async.py").write_text("x = 1\nif x\n    pass\n")
+    line = refused(lab(project, "run", "async", "--backend", "local", "--gpus", "none"))
+    assert "scripts/mnist_async.py:2:5: expected ':'" in line
+    assert nothing_happened(project)
+
+
+def test_a_program_that_is_missing(project: Path) -> None:
+    (project / "scripts/mnist_async.py").unlink()
+    assert "mnist_async.py, is missing" in refused(lab(project, "run", "async", "--gpus", "none"))
+
+
+def test_binary_rubbish_as_a_program(project: Path) -> None:
+    (project / "scripts/mnist_async.py").write_bytes(b"\x00\xff\x1b]0;owned\x07")
+    line = refused(lab(project, "run", "async", "--gpus", "none"))
+    assert "mnist_async.py" in line
+    assert "\x1b" not in line
+
+
+def test_a_cluster_without_the_experiments_jobs(project: Path) -> None:
+    (project / "clusters").mkdir()
+    (project / "clusters/fits.yaml").write_text(CLUSTER)
+    (project / "clusters/broken.yaml").write_text("{")
+    text = CLUSTER.replace("ps: {on: [tf1]}", "chief: {on: [tf1]}")
+    (project / "cluster.yaml").write_text(text)
+    line = refused(lab(project, "run", "async", "--gpus", "none"))
+    assert "needs the job 'ps', which cluster.yaml lacks; try --cluster clusters/fits.yaml" in line
+
+
+def test_a_data_dir_that_is_none(project: Path) -> None:
+    line = refused(lab(project, "run", "async", "--data_dir", "nowhere", "--gpus", "none"))
+    assert "--data_dir: nowhere is no directory" in line
+
+
+def test_an_engine_that_does_not_answer(project: Path) -> None:
+    done = lab(project, "run", "async", "--backend", "compose", "--gpus", "none")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("error: backend compose: ")
+    assert not (project / "runs").exists()
+
+
+def test_an_unwritable_runs_directory(project: Path) -> None:
+    (project / "runs").write_text("a file")
+    assert "runs is no directory" in refused(lab(project, "runs"))
+
+
+def test_listing_nothing(project: Path) -> None:
+    for command in ("ls", "runs"):
+        assert json.loads(lab(project, command, "--json").stdout) == []
+        assert lab(project, command).returncode == 0
+    for command in ("ps", "logs", "down"):
+        assert "no environment is up; boot one with `lab up`" in refused(lab(project, command))
+    assert "no environment 'x'" in refused(lab(project, "down", "x"))
+    assert "no run in runs" in refused(lab(project, "show", "last"))
+    assert lab(project, "down", "--all").returncode == 0
+
+
+def make_run(project: Path, run_id: str, reason: str = "") -> None:
+    info = RunInfo(
+        run_id, "async", state=State.FAILED, reason=reason, cluster=PLAN.cluster_spec()
+    )  # fmt: skip
+    RunDir(project / "runs" / run_id).create(info)
+
+
+def test_show_and_runs_read_the_files(project: Path) -> None:
+    make_run(project, "20260101-0000-async-aaaa", reason="worker-1 failed: \x1b]0;owned\x07[red]")
+    shown = lab(project, "show", "last")
+    assert shown.returncode == 0
+    assert "\\x1b]0;owned\\x07[red]" in shown.stdout
+    assert "\x1b" not in shown.stdout
+    assert json.loads(lab(project, "show", "2026", "--json").stdout)["state"] == "failed"
+    (row,) = json.loads(lab(project, "runs", "--json").stdout)
+    assert row["run_id"] == "20260101-0000-async-aaaa"
+    table = lab(project, "runs").stdout
+    assert "20260101-0000-async-aaaa" in table
+    assert "failed" in table
+
+
+def test_a_broken_pipe_is_quiet(project: Path) -> None:
+    for number in range(300):
+        make_run(project, f"20260101-0000-async-{number:04}")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab", "runs", "--json"],
+        cwd=project,
+        env=environ(project),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout, process.stderr:
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    process.wait(30)
+
+
+def test_a_full_disk_is_one_line(project: Path) -> None:
+    done = lab(project, "render", "--gpus", "none", "--output", "/dev/full/x")
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        process = subprocess.run(
+            [sys.executable, "-m", "lab", "schema"],
+            cwd=project,
+            env=environ(project),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[0].startswith("error: the disk is full; free some space")
+
+
+def test_a_defect_shows_one_line_and_with_debug_its_traceback(project: Path) -> None:
+    make_run(project, "20260101-0000-async-aaaa")
+    write_atomically(project / "runs/20260101-0000-async-aaaa/status/ps-0.json", "{}")
+    code = (
+        "import sys; import lab.cli as cli; import lab.cli.commands.runs as runs;"
+        "runs.all_runs = lambda home: 1 / 0;"
+        "sys.exit(cli.main(sys.argv[1:]))"
+    )
+
+    def broken(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", code, *words],
+            cwd=project,
+            env=environ(project),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    line = refused(broken("runs"), code=1)
+    assert line.startswith("error: internal: ZeroDivisionError: ")
+    assert line.endswith("run it again with --debug")
+    for words in (("runs", "--debug"), ("--debug", "runs")):
+        assert "Traceback" in broken(*words).stderr
+
+
+def test_render_check(project: Path) -> None:
+    assert "is missing" in refused(lab(project, "render", "--check", "--gpus", "none"), code=1)
+    assert lab(project, "render", "--gpus", "none").returncode == 0
+    fresh = lab(project, "render", "--check")
+    assert (fresh.returncode, fresh.stdout) == (0, "")
+    printed = lab(project, "render", "--gpus", "none", "--output", "-")
+    assert printed.stdout == (project / "docker-compose.yml").read_text()
+    (project / "cluster.yaml").write_text(CLUSTER.replace("tf2", "tf9"))
+    stale = lab(project, "render", "--check")
+    assert stale.returncode == 1
+    assert "+" in stale.stdout
+    assert "error: docker-compose.yml is stale" in stale.stderr
+    assert "tf9" not in (project / "docker-compose.yml").read_text()

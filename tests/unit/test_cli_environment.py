@@ -1,0 +1,286 @@
+"""Commands on environments: which one is meant, and what `down`, `collect` and `run` do to it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.backends import Backend
+from lab.choose import check_same, choose, named
+from lab.cli import main
+from lab.errors import InputError, LabError
+from lab.runs import RunDir
+from lab.task.protocol import Request, State, Volume
+from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, write_records
+from tests.unit.test_cli import CLUSTER
+
+COMMANDS = ("collect", "down", "logs", "ls", "ps", "run", "shell", "up")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> FakeEnvironment:
+    (tmp_path / "volume").mkdir()
+    return FakeEnvironment(tmp_path / "volume")
+
+
+@pytest.fixture
+def backend(
+    environment: FakeEnvironment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeBackend]:
+    """A backend where an environment is up, in a directory with a project."""
+    made = FakeBackend("local", environment)
+    for name in COMMANDS:
+        module = importlib.import_module(f"lab.cli.commands.{name}")
+        monkeypatch.setattr(module, "backends", lambda: [made])
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/mnist_async.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    yield made
+    for thread in environment.threads:
+        thread.join(30)
+
+
+def matching(environment: FakeEnvironment) -> None:
+    """Let the environment be the one of the description."""
+    from lab.cluster import load_cluster  # noqa: PLC0415  (pydantic, for these tests only)
+
+    environment.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
+
+
+# ---- Which backend, which environment
+
+
+def chosen(name: str, *known: Backend) -> tuple[str, str]:
+    said: list[str] = []
+    choice = choose(name, "mnist", known, said.append)
+    (line,) = said
+    return choice.backend.name, line
+
+
+def test_auto_takes_the_first_that_can_be_used_and_says_why() -> None:
+    local, compose = FakeBackend("local"), FakeBackend("compose")
+    assert chosen("auto", compose, local) == ("compose", "backend compose: it can be used here")
+    compose.fault = "no engine answers; start one"
+    assert chosen("auto", compose, local) == (
+        "local",
+        "backend local: compose: no engine answers; start one",
+    )
+    assert chosen("local", compose, local) == ("local", "backend local: as asked")
+    with pytest.raises(LabError, match="backend compose: no engine answers"):
+        chosen("compose", compose, local)
+    local.fault = "no TensorFlow"
+    with pytest.raises(LabError, match=r"backend compose: no engine.*backend local: no Tensor"):
+        chosen("auto", compose, local)
+
+
+def test_auto_takes_the_environment_that_is_up(environment: FakeEnvironment) -> None:
+    local, compose = FakeBackend("local", environment), FakeBackend("compose")
+    assert chosen("auto", compose, local) == (
+        "local",
+        "backend local: environment 'mnist' is up there",
+    )
+    assert chosen("compose", compose, local)[0] == "compose"
+
+
+def test_an_environment_of_another_description_is_refused(environment: FakeEnvironment) -> None:
+    check_same(environment, "abc", "cluster.yaml")
+    with pytest.raises(InputError, match="undo the change to the description, or `lab down`"):
+        check_same(environment, "other", "cluster.yaml")
+
+
+def test_named(environment: FakeEnvironment, tmp_path: Path) -> None:
+    other = FakeEnvironment(tmp_path, project="book", backend="compose")
+    both = [FakeBackend("local", environment), FakeBackend("compose", other)]
+    assert named("book", None, both) is other
+    assert named(None, "mnist", both) is environment
+    assert named(None, "elsewhere", both[:1]) is environment
+    with pytest.raises(InputError, match=r"several environments are up \(book, mnist\)"):
+        named(None, None, both)
+    with pytest.raises(InputError, match="no environment 'x' is up; these are: book, mnist"):
+        named("x", "mnist", both)
+    with pytest.raises(InputError, match="boot one with `lab up`"):
+        named(None, None, [])
+
+
+# ---- run
+
+
+def test_run_prints_its_summary_last(
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    matching(environment)
+    words = ["run", "async", "--epochs", "1", "--gpus", "none", "--json", "--", "--x", "y"]
+    assert main(words) == 0
+    out, err = capfd.readouterr()
+    (line,) = out.splitlines()
+    summary = json.loads(line)
+    assert (summary["state"], summary["updates_conserved"]) == ("succeeded", True)
+    assert "every update counted" in err
+    assert not environment.is_down
+    info = RunDir(Path("runs") / summary["run_id"]).read()
+    assert info.argv[1:] == ("--epochs=1", "--x", "y")
+    assert environment.runs()[0].args == info.argv
+
+
+def test_run_that_fails_exits_1_with_the_tasks_last_words(
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(volume: Volume, request: Request) -> None:
+        volume.log(request.run_id, "worker-0").write_bytes(
+            b"".join(b"line %d\n" % number for number in range(99)) + b"\x1b[31m\xffboom\r\n"
+        )
+        for task in request.tasks():
+            end(volume, request.run_id, task, State.FAILED, exit_code=7)
+
+    matching(environment)
+    environment.tasks_do = fail
+    assert main(["run", "async", "--gpus", "none"]) == 1
+    out, err = capfd.readouterr()
+    assert "failed" in out
+    assert "worker-0  | \\x1b[31m\ufffdboom" in err
+    assert "line 90" in err
+    assert "line 80" not in err
+    assert "\x1b" not in out + err
+    assert err.splitlines()[-1].startswith("error: run ")
+    assert "ps-0 failed: exit code 7" in err.splitlines()[-1]
+
+
+def test_run_is_refused_in_an_environment_of_another_description(
+    backend: FakeBackend, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "async", "--gpus", "none"]) == 2
+    assert "was booted from another state of cluster.yaml" in capfd.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_a_second_run_is_refused_while_one_is_under_way(
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    matching(environment)
+    environment.tasks_do = lambda _volume, _request: None
+    environment.submit(Request("first", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    assert main(["run", "async", "--gpus", "none"]) == 1
+    assert "error: run first is under way; wait" in capfd.readouterr().err
+
+
+# ---- down and collect
+
+
+def under_way(volume: Volume, request: Request) -> None:
+    write_records(volume, request.run_id, "worker-0", [record("worker-0", 0)])
+
+
+def test_down_collects_first(backend: FakeBackend, environment: FakeEnvironment) -> None:
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads[0].join()
+    assert main(["down"]) == 0
+    assert environment.is_down
+    assert RunDir(Path("runs/r1")).complete()
+
+
+def test_down_removes_nothing_that_it_could_not_collect(
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads[0].join()
+    Path("runs").mkdir()
+    Path("runs/r1").write_text("in the way")
+    assert main(["down"]) == 1
+    assert not environment.is_down
+    assert "error: " in capfd.readouterr().err
+    assert main(["down", "--discard", "--yes"]) == 0
+    assert environment.is_down
+
+
+@pytest.mark.parametrize("words", [["down"], ["down", "--all"], ["down", "--discard"]])
+def test_down_asks_before_it_ends_what_lives(
+    backend: FakeBackend,
+    environment: FakeEnvironment,
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    environment.tasks_do = under_way
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads[0].join()
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    assert main(words) == 2
+    assert "add --yes" in capfd.readouterr().err
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda: "no")
+    assert main(words) == 2
+    assert not environment.is_down
+    assert not environment.volume.cancel("r1").exists()
+
+
+def test_collect_one_and_all(
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads[0].join()
+    assert main(["collect", "last"]) == 0
+    assert "every update counted" in capfd.readouterr().out
+    before = Path("runs/r1/tasks/worker-0.jsonl").read_bytes()
+    assert main(["collect"]) == 0
+    assert main(["collect", "r"]) == 0
+    assert Path("runs/r1/tasks/worker-0.jsonl").read_bytes() == before
+    backend.environment = None
+    assert main(["collect", "r1"]) == 2
+    assert "is at home" in capfd.readouterr().err
+
+
+# ---- ls, ps, logs, shell
+
+
+def test_listings(
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads[0].join()
+    assert main(["ls", "--json"]) == 0
+    (row,) = json.loads(capfd.readouterr().out)
+    assert (row["name"], row["backend"], row["tasks"], row["runs"]) == ("mnist", "local", 3, 1)
+    assert main(["ps", "--json"]) == 0
+    rows = json.loads(capfd.readouterr().out)
+    assert [(row["task"], row["run"], row["state"]) for row in rows] == [
+        ("ps-0", "r1", "succeeded"),
+        ("worker-0", "r1", "succeeded"),
+        ("worker-1", "r1", "succeeded"),
+    ]
+    assert main(["ps", "mnist"]) == 0
+    assert "in run r1" in capfd.readouterr().out
+
+
+def test_logs_are_sanitized(backend: FakeBackend, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["logs", "--task", "worker-1,ps-0"]) == 0
+    assert capfd.readouterr().out == "worker-1  | \\x1b[31mred\nps-0  | \\x1b[31mred\n"
+    assert main(["logs", "--task", "worker-9"]) == 2
+    assert "its tasks are ps-0, worker-0, worker-1" in capfd.readouterr().err
+
+
+def test_shell_becomes_the_backends_command(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    became: list[list[str]] = []
+    monkeypatch.setattr("os.execvp", lambda _file, argv: became.append(argv))
+    assert main(["shell", "worker-1"]) == 0
+    assert became == [["echo", "worker-1"]]
+    assert main(["shell", "worker-1; rm -rf /"]) == 2
+    assert len(became) == 1
+
+
+def test_up_says_that_it_is_up(
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    matching(environment)
+    assert main(["up", "--gpus", "none"]) == 0
+    assert "is up already" in capfd.readouterr().err
+    environment.cluster_sha256 = "other"
+    assert main(["up", "--gpus", "none"]) == 2

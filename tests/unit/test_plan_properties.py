@@ -1,0 +1,150 @@
+"""No description whatsoever makes a plan that gives a GPU or a CPU twice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from lab.cluster import Cluster, parse_cluster
+from lab.errors import DescriptionError, LabError
+from lab.gpus import Inventory
+from lab.plan import Plan, place
+from lab.render import render
+from lab.sizes import GIB
+from tests.golden.boxes import box, mig_of, uuid_of
+
+NODES = ("tf1", "tf2", "tf3", "tf4")
+
+few = st.integers(0, 4)
+pins = st.integers(0, 9) | st.integers(0, 9).map(uuid_of) | st.integers(0, 3).map(mig_of)
+nodes = st.fixed_dictionaries(
+    {},
+    optional={
+        "gpus": few | st.lists(pins, min_size=1, max_size=3),
+        "cpus": st.integers(1, 20) | st.floats(0.1, 8).map(lambda cpus: round(cpus, 2)),
+        "memory": st.sampled_from(["512MiB", "2GiB", "64GiB"]),
+    },
+)
+jobs = st.fixed_dictionaries(
+    {"on": st.lists(st.sampled_from(NODES), min_size=1, max_size=5)},
+    optional={
+        "gpus": few,
+        "share": st.booleans(),
+        "gpu_memory_fraction": st.sampled_from([0.1, 0.2, 0.3, 0.5, 1]),
+    },
+)
+descriptions = st.fixed_dictionaries(
+    {
+        "version": st.just(1),
+        "name": st.just("m"),
+        "nodes": st.fixed_dictionaries(dict.fromkeys(NODES, nodes)),
+        "jobs": st.dictionaries(
+            st.sampled_from(["ps", "chief", "worker", "trainer"]), jobs, min_size=1, max_size=3
+        ),
+    },
+    optional={
+        "port": st.integers(1024, 9000) | st.integers(65530, 65535),
+        "box": st.fixed_dictionaries({}, optional={"gpus": st.integers(0, 12)}),
+    },
+)
+inventories = st.builds(
+    box,
+    st.integers(0, 10),
+    slices=st.integers(0, 4),
+    cpus=st.integers(1, 40),
+    memory_bytes=st.integers(1, 128).map(lambda gib: gib * GIB),
+) | st.builds(Inventory, st.just("none"), st.just(()), st.integers(1, 40), st.just(8 * GIB))
+
+
+@settings(max_examples=1500, deadline=None)
+@given(descriptions, inventories)
+def test_an_error_or_a_plan_that_gives_nothing_twice(
+    description: dict[str, Any], inventory: Inventory
+) -> None:
+    # JSON is YAML: what the strategies draw passes through the real parser.
+    data = json.dumps(description).encode()
+    try:
+        cluster = parse_cluster(data, "cluster.yaml")
+    except DescriptionError:
+        event("not a description")
+        return
+    try:
+        plan = place(cluster, inventory)
+    except LabError:
+        event("does not fit the box")
+        return
+    event("placed")
+    gives_no_gpu_twice(cluster, plan)
+    gives_all_that_is_asked(cluster, plan)
+    gives_no_cpu_twice(plan, inventory)
+    gives_no_port_twice(plan)
+    assert place(parse_cluster(data, "cluster.yaml"), inventory) == plan
+    assert render(plan) == render(place(cluster, inventory))
+
+
+def gives_no_gpu_twice(cluster: Cluster, plan: Plan) -> None:
+    owned = Counter(gpu for node in plan.nodes for gpu in node.gpus)
+    assert all(count == 1 for count in owned.values())
+    of_node = {node.name: set(node.gpus) for node in plan.nodes}
+    holders: dict[str, list[int]] = {}
+    for number, task in enumerate(plan.tasks):
+        assert set(task.gpus) <= of_node[task.node]
+        assert len(set(task.gpus)) == len(task.gpus)
+        for gpu in task.gpus:
+            holders.setdefault(gpu, []).append(number)
+    for numbers in holders.values():
+        tasks = [plan.tasks[number] for number in numbers]
+        if len(tasks) > 1:
+            assert all(cluster.jobs[task.job].share and task.shares_gpus for task in tasks)
+        fractions = [Fraction(str(t.gpu_memory_fraction)) for t in tasks if t.gpu_memory_fraction]
+        assert sum(fractions) <= 1
+
+
+def gives_all_that_is_asked(cluster: Cluster, plan: Plan) -> None:
+    assert [task.name for task in plan.tasks] == [
+        f"{name}-{index}" for name, job in cluster.jobs.items() for index in range(len(job.on))
+    ]
+    for task in plan.tasks:
+        job = cluster.jobs[task.job]
+        assert task.node == job.on[task.index]
+        if task.job == "ps" or plan.mode == "none":
+            assert task.gpus == ()
+        elif job.gpus is not None:
+            assert len(task.gpus) == job.gpus
+        elif cluster.nodes[task.node].gpu_count:
+            assert task.gpus
+    if plan.mode != "none":
+        for node in plan.nodes:
+            assert len(node.gpus) == cluster.nodes[node.name].gpu_count
+
+
+def gives_no_cpu_twice(plan: Plan, inventory: Inventory) -> None:
+    assert inventory.cpus is not None
+    sets = [task.cpuset for task in plan.tasks]
+    assert (None in sets) == (inventory.cpus < len(sets))
+    cpus = [cpu for cpuset in sets if cpuset is not None for cpu in members(cpuset)]
+    assert len(cpus) == len(set(cpus))
+    assert all(0 <= cpu < inventory.cpus for cpu in cpus)
+    for task in plan.tasks:
+        if task.cpus is not None:
+            assert 0 < task.cpus <= inventory.cpus
+        if task.cpus is not None and task.cpuset is not None:
+            assert task.cpus <= len(members(task.cpuset))
+        if task.memory_bytes is not None:
+            assert 0 < task.memory_bytes <= (inventory.memory_bytes or 0)
+
+
+def members(cpuset: str) -> range:
+    first, _, last = cpuset.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def gives_no_port_twice(plan: Plan) -> None:
+    addresses = [(task.node, task.port) for task in plan.tasks]
+    assert len(set(addresses)) == len(addresses)
+    assert all(1024 <= port <= 65535 for _, port in addresses)

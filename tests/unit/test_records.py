@@ -1,0 +1,166 @@
+"""The record grammar: what is written reads back, and nothing else is taken for a record."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.records import (
+    FIELDS,
+    KINDS,
+    MAX_BYTES,
+    Record,
+    RecordError,
+    Value,
+    format_record,
+    is_finite,
+    parse_record,
+)
+
+VALUES: dict[object, st.SearchStrategy[Value]] = {
+    float: st.floats(allow_nan=False),
+    # Lone surrogates too: Python makes them of file names that are no UTF-8.
+    str: st.text(st.characters(exclude_categories=()), max_size=20),
+    int: st.integers(-(10**30), 10**30),
+}
+
+
+def records() -> st.SearchStrategy[Record]:
+    optional = {name: VALUES[kind] for name, kind in FIELDS.items() if name != "kind"}
+    return st.fixed_dictionaries({"kind": st.sampled_from(KINDS)}, optional=optional)
+
+
+@given(records())
+def test_what_is_written_reads_back(record: Record) -> None:
+    line = format_record(record)
+    assert parse_record(line) == record
+    assert parse_record(line + "\n") == record
+    assert parse_record(line + "\r\n") == record
+
+
+@given(records())
+def test_a_line_is_one_line_of_printable_ascii_and_short(record: Record) -> None:
+    line = format_record(record)
+    assert len(line.splitlines()) == 1
+    assert len(line.encode()) < MAX_BYTES
+    assert line.isascii()
+    assert line.isprintable()
+
+
+@given(st.text(min_size=600, max_size=9000))
+@settings(max_examples=50)
+def test_a_long_message_is_cut_and_marked(message: str) -> None:
+    line = format_record({"kind": "event", "seq": 3, "message": message})
+    assert len(line.encode()) < MAX_BYTES
+    record = parse_record(line)
+    assert record is not None
+    read = str(record["message"])
+    assert read == message or message.startswith(read.removesuffix("…"))
+    assert record["seq"] == 3
+
+
+def test_a_message_of_the_worst_characters_is_cut_not_emptied() -> None:
+    record = parse_record(format_record({"kind": "event", "message": "\x1b" * 5000}))
+    assert record is not None
+    assert str(record["message"]) == "\x1b" * 675 + "…"
+
+
+@given(st.text())
+def test_no_text_is_a_surprise(text: str) -> None:
+    """A line is a record, no record, or an error of one type."""
+    for line in (text, "lab kind=" + text, "lab kind=step " + text):
+        try:
+            record = parse_record(line)
+        except RecordError:
+            continue
+        if record is not None:
+            assert record["kind"] in KINDS
+            assert record.keys() <= FIELDS.keys()
+
+
+def test_the_readable_example() -> None:
+    line = (
+        "lab kind=step run=20261121-0810-async-7f3a job_name=worker task_index=0 seq=17 epoch=9 "
+        "local_step=5500 global_step=10896 loss=1.257562 staleness=2 step_time_s=0.00231 "
+        "elapsed_s=12.345"
+    )
+    record = parse_record(line)
+    assert record is not None
+    assert record["run"] == "20261121-0810-async-7f3a"
+    assert record["global_step"] == 10896
+    assert record["loss"] == pytest.approx(1.257562)
+    assert format_record(record) == line
+
+
+def test_a_time_keeps_its_milliseconds() -> None:
+    assert format_record({"kind": "event", "time_unix": 1795256117.972}).endswith("=1795256117.972")
+
+
+@pytest.mark.parametrize("line", ["", "labels", "lab", "lab  kind=step", " lab kind=step", "x"])
+def test_other_lines_are_no_records(line: str) -> None:
+    assert parse_record(line) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("lab kind=dance", "unknown kind 'dance'"),
+        ("lab kind=", "unknown kind ''"),
+        ("lab kind=step colour=red", "unknown field 'colour'"),
+        ("lab kind=step seq=1 seq=2", "field 'seq' twice"),
+        ("lab kind=step seq=one", "seq has no readable value: 'one'"),
+        ("lab kind=step seq=1.5", "seq has no readable value: '1.5'"),
+        ("lab kind=step loss=", "loss has no readable value: ''"),
+        ("lab kind=step loss", "not a field at column 15"),
+        ("lab kind=step  seq=1", "not a field at column 15"),
+        ('lab kind=event message="open', "not a field at column 16"),
+        ('lab kind=event message="a"b', "not a field at column 16"),
+        ('lab kind=event message="\\x"', "message has no readable value: '\"\\\\x\"'"),
+    ],
+)
+def test_a_broken_record_names_the_fault(line: str, message: str) -> None:
+    with pytest.raises(RecordError) as error:
+        parse_record(line)
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "unknown kind None"),
+        ({"kind": "dance"}, "unknown kind 'dance'"),
+        ({"kind": "step", "colour": "red"}, "unknown field 'colour'"),
+        ({"kind": "step", "seq": 1.0}, "seq is not a whole number: 1.0"),
+        ({"kind": "step", "seq": True}, "seq is not a whole number: True"),
+        ({"kind": "step", "loss": "low"}, "loss is not a number: 'low'"),
+        ({"kind": "step", "loss": False}, "loss is not a number: False"),
+        ({"kind": "step", "status": 3}, "status is not a text: 3"),
+        ({"kind": "event", "status": "x" * 5000}, "longer than 4096 bytes"),
+    ],
+)
+def test_a_wrong_field_is_refused(fields: Record, message: str) -> None:
+    with pytest.raises(RecordError) as error:
+        format_record(fields)
+    assert str(error.value) == message
+
+
+def test_control_sequences_are_written_escaped() -> None:
+    line = format_record({"kind": "event", "message": "\x1b[31mred\x9b\u2028\n"})
+    assert line == r'lab kind=event message="\u001b[31mred\u009b\u2028\n"'
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(1, True), (0.5, True), (math.nan, False), (math.inf, False), (None, False), ("1", False)],
+)
+def test_is_finite(value: Value | None, expected: bool) -> None:
+    assert is_finite(value) is expected
+
+
+def test_a_diverged_loss_is_recorded() -> None:
+    record = parse_record(format_record({"kind": "step", "loss": math.nan}))
+    assert record is not None
+    assert math.isnan(float(record["loss"]))

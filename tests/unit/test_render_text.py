@@ -1,0 +1,188 @@
+"""The text of a rendered file: escaped, readable, the same every time; and the file itself."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.cluster import parse_cluster
+from lab.errors import DescriptionError, InputError, LabError
+from lab.gpus import take_inventory
+from lab.plan import Plan, PlannedNode, PlannedTask, place
+from lab.render import emit as emitter
+from lab.render import (
+    plan_file,
+    read_mode,
+    recorded_mode,
+    render,
+    render_file,
+    stale_diff,
+    write,
+)
+from lab.render.emit import Block, Variable, compose_yaml
+
+ROOT = Path(__file__).parents[2]
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+def read(text: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+@given(st.dictionaries(texts, texts, max_size=5))
+def test_any_text_comes_back_with_its_dollars_doubled(texts: dict[str, str]) -> None:
+    escaped = {key.replace("$", "$$"): value.replace("$", "$$") for key, value in texts.items()}
+    if escaped:
+        assert read(compose_yaml({"x": texts}, {})) == {"x": escaped}
+
+
+def test_only_a_variable_keeps_its_dollar() -> None:
+    text = compose_yaml({"a": "${HOME}", "b": Variable("${HOME}")}, {})
+    assert read(text) == {"a": "$${HOME}", "b": "${HOME}"}
+
+
+@pytest.mark.parametrize("text", ["on", "no", "null", "~", "010", "1:30", "1_000", "0o7", "2222"])
+def test_a_text_that_looks_like_something_else_is_quoted(text: str) -> None:
+    assert compose_yaml({"a": text}, {}) == f'a: "{text}"\n'
+
+
+def test_blocks_are_named_and_merged_in_order() -> None:
+    one = Block({"a": 1, "b": 1}, name="one")
+    two = Block({"a": 2, "c": 2}, (one,), "two")
+    last = Block({"c": 3}, (two, one))
+    text = compose_yaml({"x-one": one, "x-two": two, "services": {"s": last}}, {"x-two": "Two."})
+    assert text == (
+        "x-one: &one\n  a: 1\n  b: 1\n\n"
+        "# Two.\nx-two: &two\n  <<: *one\n  a: 2\n  c: 2\n\n"
+        "services:\n  s:\n    <<: [*two, *one]\n    c: 3\n"
+    )
+    assert read(text)["services"]["s"] == {"a": 2, "b": 1, "c": 3}
+
+
+def test_both_emitters_of_pyyaml_write_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = render_file(ROOT / "cluster.yaml", "index")
+    monkeypatch.setattr(emitter, "_DUMPER", yaml.SafeDumper)
+    assert render_file(ROOT / "cluster.yaml", "index") == text
+
+
+def test_services_are_parted_by_blank_lines() -> None:
+    text = render_file(ROOT / "cluster.yaml", "index")
+    services = text[text.index("services:\n") : text.index("\nnetworks:")]
+    assert services.count("\n\n  ") == 7
+    assert "\n\n\n" not in text
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
+def test_the_header_tells_source_digest_and_mode(tmp_path: Path) -> None:
+    plan = plan_file(ROOT / "cluster.yaml", "index")
+    text = render(plan, cluster_file="../my.yaml")
+    first, *_ = text.splitlines()
+    assert first == "# Rendered from ../my.yaml by `python -m lab render`; do not edit."
+    assert f"cluster-sha256={plan.cluster_sha256}\n" in text
+    assert "--exit-code-from ps-0\n" in text
+    assert read_mode(text) == "index"
+    assert read_mode(text.replace("# lab: gpus=index", "# lab: gpus=all")) is None
+    assert read_mode("services: {}\n" * 1000 + text) is None
+
+
+def test_a_file_name_cannot_leave_its_comment() -> None:
+    plan = plan_file(ROOT / "cluster.yaml", "index")
+    text = render(plan, cluster_file="a\nprivileged: true\x1b[2J.yaml")
+    assert "\nprivileged" not in text
+    assert "\x1b" not in text
+    assert read(text).keys() == read(render(plan)).keys()
+
+
+def test_names_of_a_plan_cannot_become_variables() -> None:
+    # The description allows no such name; the rendering does not rely on it.
+    task = PlannedTask("worker", 0, "$NODE", 2222, gpus=("${GPU}",))
+    plan = Plan("$PROJECT", "uuid", "0" * 64, (PlannedNode("$NODE"),), (task,))
+    text = render(plan, cluster_file="cluster.yaml")
+    for name in ("PROJECT", "NODE", "{GPU}"):
+        assert f"$${name}" in text
+        assert f"${name}" not in text.replace("$$", "")
+
+
+def test_the_mode_none_is_for_cpus() -> None:
+    text = render_file(ROOT / "cluster.yaml", "none")
+    assert read_mode(text) == "none"
+    assert "lab:cpu" in text
+    assert "tensorflow-cpu" in text
+    assert "lab:cuda" not in text
+    assert "device_ids" not in text
+
+
+def test_a_description_without_ps_is_ended_by_its_first_task() -> None:
+    data = b"version: 1\nname: m\nnodes: {a: {}}\njobs: {chief: {on: [a]}, worker: {on: [a]}}\n"
+    cluster = parse_cluster(data, "x")
+    text = render(place(cluster, take_inventory("index", cluster)))
+    assert "--exit-code-from chief-0\n" in text
+
+
+def test_the_source_is_named_from_the_rendered_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    description = tmp_path / "clusters" / "a.yaml"
+    description.parent.mkdir()
+    description.write_bytes((ROOT / "clusters" / "book.yaml").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    relative = render_file(Path("clusters/a.yaml"), "index")
+    assert relative.startswith("# Rendered from clusters/a.yaml by")
+    monkeypatch.chdir("/")
+    assert render_file(description, "index", relative_to=tmp_path) == relative
+
+
+def test_notices_are_said() -> None:
+    said: list[str] = []
+    render_file(ROOT / "clusters" / "book.yaml", "index", say=said.append)
+    assert said == []
+
+
+def test_nothing_is_written_of_a_description_with_faults(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("version: 2\n")
+    with pytest.raises(DescriptionError):
+        render_file(bad, "none")
+    assert list(tmp_path.iterdir()) == [bad]
+
+
+def test_a_stale_file_is_shown_with_its_control_characters_visible(tmp_path: Path) -> None:
+    file = tmp_path / "docker-compose.yml"
+    file.write_bytes(b"same\n\x1b[2Jold \xff\n")
+    assert stale_diff(file, "same\nnew\n") == (
+        f"--- {file}\n+++ {file} (rendered again)\n@@ -1,2 +1,2 @@\n same\n"
+        "-\\x1b[2Jold \N{REPLACEMENT CHARACTER}\n+new\n"
+    )
+    file.write_bytes(b"same\r\n")
+    assert stale_diff(file, "same\n") == f"{file}: its line ends differ\n"
+
+
+def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--output"):
+        recorded_mode(tmp_path)
+    with pytest.raises(LabError, match="--output"):
+        write(tmp_path, "text")
+    (tmp_path / "file").touch()
+    with pytest.raises(LabError, match="--output"):
+        write(tmp_path / "file" / "out.yml", "text")
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "out.yml"
+    write(file, "old\n")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(LabError, match="No space left"):
+        write(file, "new\n")
+    assert file.read_text() == "old\n"
+    assert list(tmp_path.iterdir()) == [file]

@@ -1,0 +1,138 @@
+"""What a user sees of a run: fixed rows, few lines, nothing raw from a task."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from lab.runs import RunInfo
+from lab.summary import summary_of
+from lab.task.protocol import State, TaskStatus
+from lab.view import LiveView, PlainView, result
+from tests.unit.fakes import PLAN, record
+from tests.unit.test_summary import INFO, TASKS, good, statuses
+
+EVIL = "\x1b]0;owned\x07[bold red]no markup[/]"
+
+
+def info() -> RunInfo:
+    return RunInfo("r1", "async", cluster=PLAN.cluster_spec(), hyperparameters={"epochs": 5})
+
+
+def drawn(view: LiveView, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(view._render())
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def live() -> LiveView:
+    return LiveView(info(), Console(file=io.StringIO(), force_terminal=False))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_view_has_a_row_for_each_task_in_fixed_order(width: int) -> None:
+    view = live()
+    view.records(
+        "worker-1",
+        [record("worker-1", 0, "step", epoch=2, local_step=100, global_step=283, loss=1.5,
+                staleness=2, time_unix=10.0)],
+    )  # fmt: skip
+    view.status(TaskStatus("worker-1", State.TRAINING))
+    view.status(TaskStatus("ps-0", State.READY))
+    lines = drawn(view, width)
+    assert all(len(line) <= width for line in lines)
+    assert [line.split()[:2] for line in lines[-3:]] == [
+        ["ps-0", "ready"],
+        ["worker-0", "pending"],
+        ["worker-1", "training"],
+    ]
+    assert lines[-1].split() == ["worker-1", "training", "3/5", "100", "283", "1.5000", "2",
+                                 "updates"]  # fmt: skip
+
+
+def test_columns_do_not_jump_while_numbers_grow() -> None:
+    view = live()
+    before = drawn(view, 80)
+    view.records(
+        "worker-0",
+        [
+            record("worker-0", seq, "step", epoch=seq, local_step=step, global_step=3 * step,
+                   loss=0.25, staleness=11, time_unix=float(step))
+            for seq, step in enumerate((1, 27_000))
+        ],
+    )  # fmt: skip
+    view.status(TaskStatus("worker-0", State.SUCCEEDED))
+    after = drawn(view, 80)
+    assert [len(line) for line in before[1:4]] == [len(line) for line in after[1:4]]
+
+
+def test_a_silent_task_is_said_to_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("lab.view.time.monotonic", lambda: now)
+    view = live()
+    view.status(TaskStatus("worker-0", State.TRAINING))
+    view.records("worker-0", [record("worker-0", 0, "step", staleness=1)])
+    assert drawn(view, 80)[-2].endswith("1 update")
+    now = 107.0
+    assert drawn(view, 80)[-2].endswith("silent 7 s")
+
+
+def test_records_that_come_again_count_once() -> None:
+    view = live()
+    view.records("worker-0", [record("worker-0", 0, "step", local_step=500)])
+    view.forget("worker-0")
+    view.records("worker-0", [record("worker-0", 0, "step", local_step=100)])
+    assert "100" in drawn(view, 80)[-2].split()
+
+
+def test_the_plain_view_says_states_epochs_and_little_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("lab.view.time.monotonic", lambda: now)
+    stream = io.StringIO()
+    view = PlainView(info(), stream)
+    view.status(TaskStatus("worker-0", State.TRAINING))
+    view.status(TaskStatus("worker-0", State.TRAINING, pid=4711))
+    for step in range(1, 200):
+        now += 0.1
+        epoch = step // 100
+        view.records("worker-0", [record("worker-0", step, epoch=epoch, local_step=step)])
+        view.tick()
+    view.status(TaskStatus("worker-0", State.FAILED, reason=EVIL))
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "worker-0: training"
+    assert lines[1] == "worker-0: epoch 1/5, local step 1"
+    assert "worker-0: epoch 2/5, local step 100" in lines
+    assert len(lines) <= 3 + 2 + 20 / 5
+    assert "\x1b" not in stream.getvalue()
+    assert lines[-1].endswith("\\x1b]0;owned\\x07[bold red]no markup[/]")
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_result_fits_the_terminal_and_says_everything(width: int) -> None:
+    states = statuses(ps_0=State.SUCCEEDED, worker_0=State.SUCCEEDED, worker_1=State.FAILED)
+    failed = {"state": State.FAILED, "reason": EVIL}
+    changed = RunInfo(**{**_fields(INFO), **failed})
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(result(summary_of(changed, states, good())))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    lines = [line.rstrip() for line in text.splitlines()]
+    assert all(len(line) <= width for line in lines)
+    rows = [line.split() for line in lines if line.startswith(TASKS)]
+    assert rows[0] == ["ps-0", "tf1", "succeeded"]
+    assert rows[1] == ["worker-0", "tf2", "succeeded", "2", "20", "35", "1.0000", "0.5000"]
+    assert rows[2][:3] == ["worker-1", "tf3", "failed"]
+    assert "accuracy of the final parameters   0.7500" in lines
+    assert "global step                        40, 10 a second" in lines
+    assert "first step of every worker         after 6.0 s" in lines
+    assert "every update counted               yes" in lines
+    assert "\x1b" not in text
+    assert "[bold red]no markup[/]" in text.replace("\n", "")
+
+
+def _fields(value: RunInfo) -> dict[str, object]:
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}

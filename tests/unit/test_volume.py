@@ -1,0 +1,447 @@
+"""The run volume from outside: submit, cancel, list, ship, and the frames on a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.task import volume as volumes
+from lab.task.frames import FrameError, frame, is_safe, read_frames
+from lab.task.protocol import Chunk, Request, State, TaskStatus, Volume, new_run_id
+from lab.task.statuses import read_status, write_status
+from lab.task.volume import NoSuchRun, VolumeBusy, cancel, requests, ship, submit
+from tests.agents import ROOT, wait_for
+
+REQUEST = Request("r1", "async", "p.py", ("--a", "b c"), {"ps": ["h:1"], "worker": ["h:2"]})
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Volume:
+    root = tmp_path / "runs"
+    root.mkdir()
+    return Volume(root)
+
+
+def end(volume: Volume, run_id: str = "r1", state: State = State.SUCCEEDED) -> None:
+    for task in ("ps-0", "worker-0"):
+        write_status(volume.status(run_id, task), TaskStatus(task, state))
+
+
+class Home:
+    """What a collector would have."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.order: list[str] = []
+
+    def take(self, chunk: Chunk | None) -> None:
+        if chunk is None:
+            return
+        self.order.append(chunk.path)
+        if chunk.offset is None:
+            self.files[chunk.path] = chunk.data
+        else:
+            have = self.files.get(chunk.path, b"")
+            assert len(have) == chunk.offset, f"{chunk.path}: a gap or a repetition"
+            self.files[chunk.path] = have + chunk.data
+
+    def take_all(self, volume: Volume, *, follow: bool = False) -> Home:
+        for chunk in ship(volume, "r1", self.offsets(), follow=follow):
+            self.take(chunk)
+        return self
+
+    def offsets(self) -> Mapping[str, int]:
+        return {path: len(data) for path, data in self.files.items() if "status/" not in path}
+
+
+def test_submit_writes_request_and_pending_states(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    (found,) = requests(volume)
+    assert replace(found, submitted_unix=0.0) == REQUEST
+    assert found.submitted_unix > 0
+    for task in ("ps-0", "worker-0"):
+        assert json.loads(volume.status("r1", task).read_text())["state"] == "pending"
+    assert not list(volume.root.rglob(".*.*"))
+
+
+def test_submit_refuses_a_second_run(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    with pytest.raises(VolumeBusy) as busy:
+        submit(volume, replace(REQUEST, run_id="r2"))
+    assert busy.value.run_id == "r1"
+    end(volume)
+    submit(volume, replace(REQUEST, run_id="r2"))
+    assert [request.run_id for request in requests(volume)] == ["r1", "r2"]
+
+
+def test_submit_refuses_a_run_of_the_same_name(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    end(volume)
+    with pytest.raises(FileExistsError):
+        submit(volume, REQUEST)
+
+
+def test_of_many_that_submit_at_once_one_wins(volume: Volume) -> None:
+    barrier = threading.Barrier(8)
+
+    def one(number: int) -> bool:
+        barrier.wait()
+        try:
+            submit(volume, replace(REQUEST, run_id=f"r{number}"))
+        except VolumeBusy:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(one, range(8))) == 1
+    assert len(requests(volume)) == 1
+
+
+def test_requests_are_oldest_first(volume: Volume) -> None:
+    for run_id, submitted in (("b", 3.0), ("a", 3.0), ("c", 1.0)):
+        submit(volume, replace(REQUEST, run_id=run_id, submitted_unix=submitted))
+        end(volume, run_id)
+    assert [request.run_id for request in requests(volume)] == ["c", "a", "b"]
+
+
+def test_cancel_keeps_the_first_reason(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    cancel(volume, "r1", "first")
+    cancel(volume, "r1", "second")
+    assert json.loads(volume.cancel("r1").read_text())["reason"] == "first"
+
+
+@pytest.mark.parametrize("run_id", ["r2", "../r1", "", "/etc"])
+def test_unknown_runs(volume: Volume, run_id: str) -> None:
+    submit(volume, REQUEST)
+    with pytest.raises(NoSuchRun):
+        cancel(volume, run_id, "x")
+    with pytest.raises(NoSuchRun):
+        list(ship(volume, run_id, {}, follow=False))
+
+
+def test_run_ids() -> None:
+    first, second = new_run_id("async"), new_run_id("My Program_2!")
+    assert first.split("-")[2:-1] == ["async"]
+    assert second.split("-")[2:-1] == ["my", "program", "2"]
+    assert Request.from_json(replace(REQUEST, run_id=second).to_json()).run_id == second
+    assert len({new_run_id("async") for _ in range(50)}) > 45
+    assert Request.from_json(replace(REQUEST, run_id=new_run_id("é" * 300)).to_json())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run_id": "../x"},
+        {"run_id": 7},
+        {"cluster": {"../ps": ["h:1"]}},
+        {"cluster": ["h:1"]},
+        {"cluster": {"ps": 1}},
+        {"args": None},
+        {"more": 1},
+    ],
+)
+def test_what_is_no_request(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="not a"):
+        Request.from_json(json.dumps({**json.loads(REQUEST.to_json()), **change}))
+
+
+def test_ship_follows_to_the_end(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    home, ticks = Home(), 0
+    stream = ship(volume, "r1", {}, follow=True)
+    records, log = volume.records("r1", "worker-0"), volume.log("r1", "worker-0")
+    expected = b""
+    for number, chunk in enumerate(stream):
+        home.take(chunk)
+        ticks += chunk is None
+        if number < 30:
+            expected += b"%d\n" % number
+            with records.open("ab") as file:
+                file.write(b"%d\n" % number)
+        if number == 30:
+            log.write_bytes(b"bye")
+            end(volume)
+    assert home.files["tasks/worker-0.jsonl"] == expected
+    assert home.files["logs/worker-0.log"] == b"bye"
+    assert json.loads(home.files["status/ps-0.json"])["state"] == "succeeded"
+    assert json.loads(home.files["request.json"])["run_id"] == "r1"
+
+
+def test_ship_ticks_when_nothing_happens(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    stream = ship(volume, "r1", {}, follow=True)
+    seen = [next(stream) for _ in range(5)]
+    assert [chunk for chunk in seen if chunk is not None] == seen[:3]
+    assert seen[3:] == [None, None]
+
+
+def test_state_never_comes_before_the_last_records(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    volume.records("r1", "worker-0").write_bytes(b"x" * 3_000_000)
+    end(volume)
+    home = Home().take_all(volume)
+    assert home.order.index("status/worker-0.json") > home.order.index("tasks/worker-0.jsonl")
+    assert home.files["tasks/worker-0.jsonl"] == b"x" * 3_000_000
+
+
+def test_ship_goes_on_from_what_is_at_home(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    volume.log("r1", "ps-0").write_bytes(b"one\ntwo")
+    home = Home().take_all(volume)
+    with volume.log("r1", "ps-0").open("ab") as file:
+        file.write(b"\nthree\n")
+    home.order.clear()
+    home.take_all(volume)
+    assert home.files["logs/ps-0.log"] == b"one\ntwo\nthree\n"
+    assert "request.json" not in home.order
+
+
+def test_ship_sends_a_file_anew_that_is_shorter_than_at_home(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    volume.log("r1", "ps-0").write_bytes(b"short\n")
+    home = Home()
+    home.files["logs/ps-0.log"] = b"what was torn by a full disk"
+    home.take_all(volume)
+    assert home.files["logs/ps-0.log"] == b"short\n"
+
+
+def test_other_files_come_at_the_end_and_once(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    model = volume.run("r1") / "model" / "variables"
+    model.mkdir(parents=True)
+    (model / "data").write_bytes(os.urandom(2_500_000))
+    (model / "empty").touch()
+    assert not any(path.startswith("model") for path in Home().take_all(volume).files)
+    end(volume)
+    home = Home().take_all(volume)
+    assert home.files["model/variables/data"] == (model / "data").read_bytes()
+    assert home.files["model/variables/empty"] == b""
+    home.order.clear()
+    home.take_all(volume)
+    assert not any(path.startswith("model") for path in home.order)
+    home.files["model/variables/data"] = b"half of it"
+    home.take_all(volume)
+    assert home.files["model/variables/data"] == (model / "data").read_bytes()
+
+
+def test_ship_leaves_out_what_is_no_plain_file_of_the_run(volume: Volume, tmp_path: Path) -> None:
+    submit(volume, REQUEST)
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("secret")
+    run = volume.run("r1")
+    (run / "link").symlink_to(secret / "key")
+    (run / "folder").symlink_to(secret)
+    os.mkfifo(run / "fifo")
+    (run / "new\nline").write_text("x")
+    (run / "esc\x1b[2J").write_text("x")
+    Path(os.fsdecode(os.fsencode(run) + b"/\xff")).write_text("x")
+    (run / "plain").write_text("x")
+    end(volume)
+    home = Home().take_all(volume)
+    others = {path for path in home.files if "/" not in path}
+    assert others == {"request.json", "plain"}
+
+
+def test_record_file_that_became_a_link_is_not_followed(volume: Volume, tmp_path: Path) -> None:
+    submit(volume, REQUEST)
+    (tmp_path / "secret").write_text("secret")
+    volume.log("r1", "ps-0").symlink_to(tmp_path / "secret")
+    with pytest.raises(OSError, match="symbolic links"):
+        Home().take_all(volume)
+
+
+CHUNKS = st.lists(
+    st.none()
+    | st.builds(
+        Chunk,
+        st.from_regex(r"[a-z{}\"é]{1,20}(/[a-z0-9]{1,9}){0,3}", fullmatch=True),
+        st.none() | st.integers(0, 2**40),
+        st.binary(max_size=300),
+    ),
+    max_size=12,
+)
+
+
+@given(chunks=CHUNKS, cuts=st.lists(st.integers(1, 40), min_size=1, max_size=400))
+def test_frames_survive_any_cut(chunks: list[Chunk | None], cuts: list[int]) -> None:
+    stream = b"".join(map(frame, chunks))
+    pieces, position, turn = [], 0, 0
+    while position < len(stream):
+        size = cuts[turn % len(cuts)]
+        pieces.append(stream[position : position + size])
+        position += size
+        turn += 1
+    assert list(read_frames(pieces)) == chunks
+
+
+def test_frame_comes_as_soon_as_it_is_whole() -> None:
+    stream = iter([b"{}\n" + frame(Chunk("a", 0, b"xy"))[:-1], b"y{"])
+    frames = read_frames(stream)
+    assert next(frames) is None
+    assert next(frames) == Chunk("a", 0, b"xy")
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"Error response from daemon\n",
+        b"{}",
+        b'{"path": "a", "offset": 0, "size": 5}\nabc',
+        b'{"path": "../a", "offset": 0, "size": 0}\n',
+        b'{"path": "/etc/passwd", "offset": null, "size": 0}\n',
+        b'{"path": "a//b", "offset": null, "size": 0}\n',
+        b'{"path": "a", "offset": -1, "size": 0}\n',
+        b'{"path": "a", "offset": true, "size": 0}\n',
+        b'{"path": "a", "offset": 0, "size": -1}\n',
+        b'{"path": "a", "offset": 0, "size": 99999999999}\n',
+        b'{"path": 5, "offset": 0, "size": 0}\n',
+        b'{"offset": 0, "size": 0}\n',
+        b"[]\n",
+        b"x" * 20000,
+    ],
+)
+def test_what_is_no_frame(stream: bytes) -> None:
+    with pytest.raises(FrameError):
+        list(read_frames([stream]))
+
+
+@pytest.mark.parametrize("path", ["a", "a/b.c", "tb/worker-0/events 1", ".hidden", "a..b", "é"])
+def test_safe_paths(path: str) -> None:
+    assert is_safe(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        ".",
+        "..",
+        "/a",
+        "a/../b",
+        "a/..",
+        "./a",
+        "a/",
+        "a//b",
+        "a\nb",
+        "a\\b",
+        "\x9b",
+        "a" * 2000,
+    ],
+)
+def test_unsafe_paths(path: str) -> None:
+    assert not is_safe(path)
+
+
+def command(volume: Volume, *argv: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "lab.task.volume", *argv],
+        cwd=ROOT,
+        env={**os.environ, "LAB_RUNS": str(volume.root)},
+        capture_output=True,
+        check=False,
+    )
+
+
+def test_command_line(volume: Volume) -> None:
+    assert command(volume, "submit", REQUEST.to_json()).returncode == 0
+    busy = command(volume, "submit", replace(REQUEST, run_id="r2").to_json())
+    assert (busy.returncode, busy.stderr) == (3, b"run r1 is under way\n")
+    assert json.loads(command(volume, "requests").stdout)["run_id"] == "r1"
+    assert command(volume, "cancel", "r1", "enough").returncode == 0
+    none = command(volume, "cancel", "r9", "enough")
+    assert (none.returncode, none.stderr) == (4, b"no run 'r9' on this volume\n")
+    end(volume)
+    shipped = command(volume, "ship", "r1", "{}", "--follow")
+    assert shipped.returncode == 0
+    home = Home()
+    for chunk in read_frames([shipped.stdout]):
+        home.take(chunk)
+    assert {"request.json", "cancel.json", "status/ps-0.json"} <= home.files.keys()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (),
+        ("subm",),
+        ("submit", "{"),
+        ("submit", "[]"),
+        ("ship", "r1", "x"),
+        ("ship", "r1", "{}", "-f"),
+    ],
+)
+def test_command_line_used_wrongly(volume: Volume, argv: tuple[str, ...]) -> None:
+    submit(volume, REQUEST)
+    done = command(volume, *argv)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_volume_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = command(Volume(tmp_path / "file"), "submit", REQUEST.to_json())
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert b"Traceback" not in done.stderr
+
+
+def test_shipping_ends_when_nobody_reads(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    shipping = subprocess.Popen(
+        [sys.executable, "-m", "lab.task.volume", "ship", "r1", "{}", "--follow"],
+        cwd=ROOT,
+        env={**os.environ, "LAB_RUNS": str(volume.root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert shipping.stdout is not None
+    assert shipping.stderr is not None
+    assert shipping.stdout.readline().startswith(b"{")
+    shipping.stdout.close()
+    wait_for(lambda: shipping.poll() is not None, "it has ended", 5)
+    assert (shipping.returncode, shipping.stderr.read()) == (0, b"")
+    shipping.stderr.close()
+
+
+def test_shipping_ends_with_its_leash(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    shipping = subprocess.Popen(
+        [sys.executable, "-m", "lab.task.volume", "ship", "r1", "{}", "--follow", "--leash"],
+        cwd=ROOT,
+        env={**os.environ, "LAB_RUNS": str(volume.root)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    assert shipping.stdin is not None
+    assert shipping.poll() is None
+    shipping.stdin.close()
+    assert shipping.wait(timeout=5) == 0
+
+
+def test_state_written_on_a_full_disk(volume: Volume, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit(volume, REQUEST)
+    path = volume.status("r1", "ps-0")
+    long = TaskStatus("ps-0", State.TRAINING, reason="x" * 200)
+    write_status(path, long)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lab.task.statuses.write_atomically", full)
+    for status in (TaskStatus("ps-0", State.FAILED, reason="full"), long):
+        write_status(path, status)
+        assert read_status(path, "ps-0") == status
+    assert volumes.state_of(volume, REQUEST) is State.TRAINING
