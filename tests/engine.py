@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -81,10 +82,11 @@ def run(command: Sequence[str | Path], *, environment: Mapping[str, str] | None 
 def make_base_image(environment: Mapping[str, str]) -> str:
     """Import the minimal base image, from the cache or made anew; its name."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lab"
-    name = "lab-base:bookworm"
+    codename = platform.freedesktop_os_release()["VERSION_CODENAME"]
+    name = f"lab-base:{codename}"
     if not _has_image(name, environment):
         _apt("debootstrap")
-        tar = cache / "base-bookworm.tar"
+        tar = cache / f"base-{codename}.tar"
         run([ROOT / "tools/base-image.sh", "--tar", tar, "--tag", name], environment=environment)
     return name
 

@@ -8,8 +8,8 @@ import sys
 
 if not (3, 11) <= sys.version_info[:2] <= (3, 13):
     sys.exit(
-        "error: this is Python %d.%d and the lab needs 3.11 to 3.13; "
-        "install one and name it: make PYTHON=python3.12 run" % sys.version_info[:2]
+        f"error: this is Python {sys.version_info[0]}.{sys.version_info[1]} and the lab needs "
+        "3.11 to 3.13; install one and name it: make PYTHON=python3.12 run"
     )
 if importlib.util.find_spec("ensurepip") is None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:

@@ -27,9 +27,8 @@ _NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], Scalar]], ...]] = (
         lambda text: float(text.replace(".", "")),
     ),
 )
-_LONGEST_NUMBER: Final = (
-    40  # Python refuses to convert thousands of digits; nothing here needs them
-)
+# Python refuses to convert thousands of digits; nothing here needs them.
+_LONGEST_NUMBER: Final = 40
 
 
 def plain(text: str) -> Scalar:

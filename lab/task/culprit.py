@@ -6,6 +6,7 @@ import re
 
 from lab.task.text import short
 
+_COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 _HEADER = b"Traceback (most recent call last):"
 # An exception's own line, with or without a traceback before it (a SyntaxError has none).
 _EXCEPTION = re.compile(rb"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
@@ -27,6 +28,7 @@ class Culprit:
 
     def feed(self, line: bytes) -> None:
         """Read one line, without its line end."""
+        line = _COLOUR.sub(b"", line)
         if line == _HEADER:
             self._in_traceback = True
         elif self._in_traceback:

@@ -105,11 +105,12 @@ class Request:
         try:
             raw: dict[str, Any] = json.loads(text)
             request = cls(**{**raw, "args": tuple(raw["args"]), "services": tuple(raw["services"])})
+            names = request.tasks()
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a request: {error}") from error
         if not isinstance(request.run_id, str) or not RUN_ID.fullmatch(request.run_id):
             raise ValueError(f"not a run id: {request.run_id!r}")
-        for name in request.tasks():
+        for name in names:
             if not TASK.fullmatch(name):
                 raise ValueError(f"not a task: {name!r}")
         return request

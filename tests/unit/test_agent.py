@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -111,7 +110,7 @@ def test_no_data_flag_without_own_data(stage: Stage) -> None:
             "import argparse; argparse.ArgumentParser('x').parse_args(['--oops'])",
             "exit code 2: x: error: unrecognized arguments: --oops",
         ),
-        ("raise ValueError('\\x1b[2Jbad\\n second line')", "exit code 1: ValueError: \\x1b[2Jbad"),
+        ("raise ValueError('\\x1b[2Jb\\x07ad\\n more')", "exit code 1: ValueError: b\\x07ad"),
         ("raise ValueError('x' * 5000)", "exit code 1: ValueError: " + "x" * 287 + "…"),
     ],
 )
@@ -364,9 +363,9 @@ def test_full_disk_ends_the_run_with_a_reason(stage: Stage) -> None:
         "fill.py",
     )
     mount = 'mount -t tmpfs -o size=300k tmpfs "$LAB_RUNS" && exec "$0" -c "$1"'
+    unshare = ["unshare", "--user", "--map-root-user", "--mount"]
     done = subprocess.run(
-        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount]
-        + [sys.executable, FULL_DISK],
+        [*unshare, "sh", "-c", mount, sys.executable, FULL_DISK],
         env=stage.environ("worker-0"),
         capture_output=True,
         timeout=30,

@@ -161,6 +161,7 @@ def test_pipe_that_a_stranger_holds_open_is_given_up(tmp_path: Path) -> None:
         ("F0000 x.cc:1] Check failed: ok", "F0000 x.cc:1] Check failed: ok"),
         ("ValueError: first\nx: error: second", "ValueError: first"),
         ("training error 0.5", ""),
+        ("\x1b[1;31merror: red\x1b[0m", "error: red"),
     ],
 )
 def test_culprit(log: str, line: str) -> None:

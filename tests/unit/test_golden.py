@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,14 @@ def test_a_file_of_10_mb_is_refused_after_its_first_mebibyte(
     with Path("large.yaml").open("wb") as file:
         file.write(b"version: 1\n")
         file.truncate(10 * 1000**2)
-    with pytest.raises(DescriptionError) as caught:
-        load_cluster(Path("large.yaml"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DescriptionError) as caught:
+            load_cluster(Path("large.yaml"))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 3 * 1024**2
     assert caught.value.exit_code == 2
     assert caught.value.problems == [
         "large.yaml:1:1: the file is larger than 1 MiB; is it a cluster description?"

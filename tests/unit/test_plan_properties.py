@@ -20,6 +20,14 @@ from tests.golden.boxes import box, mig_of, uuid_of
 
 NODES = ("tf1", "tf2", "tf3", "tf4")
 
+
+def valid(**parts: st.SearchStrategy[object]) -> st.SearchStrategy[dict[str, Any]]:
+    """Descriptions that say this, and what else there must be."""
+    return st.fixed_dictionaries({"version": st.just(1), "name": st.just("m"), **parts})
+
+
+# Anything at all: most of it is refused.
+
 few = st.integers(0, 4)
 pins = st.integers(0, 9) | st.integers(0, 9).map(uuid_of) | st.integers(0, 3).map(mig_of)
 nodes = st.fixed_dictionaries(
@@ -52,6 +60,34 @@ descriptions = st.fixed_dictionaries(
         "box": st.fixed_dictionaries({}, optional={"gpus": st.integers(0, 12)}),
     },
 )
+
+# Pins and counts side by side: a card may have two names, and often there is one too few.
+
+some_pins = st.lists(pins, min_size=1, max_size=2)
+pinned = valid(
+    nodes=st.fixed_dictionaries(
+        dict.fromkeys(NODES, st.fixed_dictionaries({"gpus": st.integers(0, 2) | some_pins}))
+    ),
+    jobs=st.just({"worker": {"on": NODES}}),
+)
+
+# Tasks that share beside tasks that do not, all on one node.
+
+takers = st.fixed_dictionaries(
+    {"on": st.integers(1, 3).map(lambda count: ["tf1"] * count)},
+    optional={"gpus": st.integers(1, 2)},
+)
+fractions = st.sampled_from([0.1, 0.2, 0.3, 0.34, 0.5, 0.7])
+sharers = st.tuples(takers, fractions).map(
+    lambda drawn: {**drawn[0], "share": True, "gpu_memory_fraction": drawn[1]}
+)
+sharing = valid(
+    nodes=st.fixed_dictionaries({"tf1": st.fixed_dictionaries({"gpus": st.integers(1, 4)})}),
+    jobs=st.fixed_dictionaries(
+        {"worker": sharers}, optional={"chief": takers, "trainer": sharers, "evaluator": sharers}
+    ),
+)
+
 inventories = st.builds(
     box,
     st.integers(0, 10),
@@ -61,11 +97,32 @@ inventories = st.builds(
 ) | st.builds(Inventory, st.just("none"), st.just(()), st.integers(1, 40), st.just(8 * GIB))
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(descriptions, inventories)
-def test_an_error_or_a_plan_that_gives_nothing_twice(
+def test_any_description_gives_an_error_or_a_plan_that_gives_nothing_twice(
     description: dict[str, Any], inventory: Inventory
 ) -> None:
+    check(description, inventory)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(pinned, inventories)
+def test_pins_give_an_error_or_a_plan_that_gives_nothing_twice(
+    description: dict[str, Any], inventory: Inventory
+) -> None:
+    check(description, inventory)
+
+
+@settings(max_examples=500, deadline=None)
+@given(sharing, inventories)
+def test_sharing_gives_an_error_or_a_plan_that_gives_nothing_twice(
+    description: dict[str, Any], inventory: Inventory
+) -> None:
+    check(description, inventory)
+
+
+def check(description: dict[str, Any], inventory: Inventory) -> None:
+    """What the project promises, for one description and one box."""
     # JSON is YAML: what the strategies draw passes through the real parser.
     data = json.dumps(description).encode()
     try:

@@ -62,10 +62,13 @@ def test_a_long_message_is_cut_and_marked(message: str) -> None:
     assert record["seq"] == 3
 
 
-def test_a_message_of_the_worst_characters_is_cut_not_emptied() -> None:
-    record = parse_record(format_record({"kind": "event", "message": "\x1b" * 5000}))
-    assert record is not None
-    assert str(record["message"]) == "\x1b" * 675 + "…"
+def test_a_cut_message_fills_the_line_whatever_its_characters_take() -> None:
+    for character in ("a", "é", "\x1b", "😀"):  # 1, 6, 6 and 12 bytes
+        line = format_record({"kind": "event", "message": character * 5000})
+        assert MAX_BYTES - 12 <= len(line) < MAX_BYTES
+        record = parse_record(line)
+        assert record is not None
+        assert set(str(record["message"])) == {character, "…"}
 
 
 @given(st.text())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -186,3 +188,12 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         write(file, "new\n")
     assert file.read_text() == "old\n"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_rendering_needs_neither_docker_nor_tensorflow_nor_the_driver() -> None:
+    code = "import sys, lab.render; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "lab.placement" not in loaded
+    assert not {"docker", "tensorflow", "pynvml", "numpy", "rich", "fire"} & set(loaded)

@@ -26,7 +26,8 @@ STOP_S: Final = 10.0
 
 _CHATTER: Final = re.compile(
     r"#\d+ (?:CACHED|DONE|transferring|naming|writing|building with|\[\S+ internal\])"
-    r"|#\d+ extracting|-+$| (?:Container|Network|Volume) \S+ +[A-Z][a-z]+$"
+    r"|#\d+ extracting|-+$|time=\S+ level=warning msg=.*Bake"
+    r"| (?:Container|Network|Volume) \S+ +[A-Z][a-z]+$"
 )
 """Lines that tell a user nothing: compose's on each container, BuildKit's book-keeping."""
 
@@ -198,9 +199,7 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
 def compose_environment() -> dict[str, str]:
     """This process's environment, as compose is to see it.
 
-    `COMPOSE_BAKE=false`: compose's own builder says the same on every machine, and does not
-    complain where buildx is missing. What would choose another file or project is left out, and
-    so is what starts an experiment without the helper.
+    What would choose another file or project is left out, and so is what starts an experiment
+    without the helper.
     """
-    kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
-    return {"COMPOSE_BAKE": "false", **kept}
+    return {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}

@@ -10,7 +10,7 @@ from lab.backends.compose.image import Image
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What one choice of TensorFlow costs, measured on x86-64 in November 2026.
+    """What one choice of TensorFlow costs, measured on x86-64: docs/evidence/cuda-image.md.
 
     Attributes:
         what: In words.
@@ -23,8 +23,8 @@ class Size:
     image_mb: int
 
 
-CPU: Final = Size("TensorFlow for CPUs", 335, 1700)
-CUDA: Final = Size("TensorFlow with CUDA's libraries", 3500, 8000)
+CPU: Final = Size("TensorFlow for CPUs", 334, 1690)
+CUDA: Final = Size("TensorFlow with CUDA's libraries", 3440, 6720)
 BASE_MB: Final = 45
 """Megabytes of an official slim Python image, compressed as it is downloaded."""
 

@@ -47,7 +47,7 @@ def _unchanged(project: str, file: str, folder: str, seen: Sequence[Seen]) -> bo
     command = [
         *(docker(), "compose", "--ansi", "never", "--progress", "plain", "--dry-run"),
         *("--project-name", project, "--file", file, "--project-directory", folder),
-        *("up", "--detach", "--no-build"),
+        *("create", "--no-build"),
     ]
     try:
         answer = subprocess.run(

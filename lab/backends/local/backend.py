@@ -16,8 +16,7 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.interpreter import command, environ
 from lab.backends.local.ports import check_free
 from lab.backends.local.process import Identity
-from lab.backends.local.state import EnvironmentRecord, Isolation, Place
-from lab.backends.local.supervisor import GO
+from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import last_lines
 from lab.errors import LabError
 from lab.plan import Plan

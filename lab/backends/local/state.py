@@ -22,6 +22,9 @@ from lab.errors import LabError
 from lab.plan import Link
 from lab.task.protocol import write_atomically
 
+GO = b"go\n"
+"""What the supervisor waits for: it is on record now, and may start agents."""
+
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 

@@ -21,10 +21,8 @@ from types import FrameType
 
 from lab.backends.local.interpreter import command, environ
 from lab.backends.local.layout import cpus_of
-from lab.backends.local.state import EnvironmentRecord, Isolation, Place, TaskRecord
+from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place, TaskRecord
 from lab.task.voice import Voice
-
-GO = b"go\n"
 
 # An agent gives its program 5 s, and its output 3 s to come.
 _AGENTS_GRACE_S = 10.0

@@ -1,0 +1,463 @@
+"""Environments on the local backend, with tiny programs instead of TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.backends.local import LocalBackend, isolation
+from lab.backends.local.environment import LocalEnvironment
+from lab.backends.local.process import Identity, descendants
+from lab.errors import InputError, LabError
+from lab.plan import Link, Plan, PlannedNode, PlannedTask
+from lab.task.protocol import Request, State, TaskStatus
+from tests.agents import ROOT, processes_with, wait_for
+
+PROGRAM = """
+import os, socket, subprocess, sys, time
+flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
+job, index = flags["job_name"], flags["task_index"]
+def record(kind, **fields):
+    pairs = " ".join(f"{name}={value}" for name, value in fields.items())
+    print(f"lab kind={kind} job_name={job} task_index={index} {pairs}".rstrip(), flush=True)
+def address(of, position):
+    host, port = flags[of + "_hosts"].split(",")[position].rsplit(":", 1)
+    return host, int(port)
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("", address(job, int(index))[1]))
+listener.listen()
+record("start")
+print("on", socket.gethostname(), address(job, int(index)), os.environ["CUDA_VISIBLE_DEVICES"])
+if job == "ps":
+    while True:
+        peer, _ = listener.accept()
+        peer.sendall(b"parameters")
+        peer.close()
+while True:
+    try:
+        link = socket.create_connection(address("ps", 0), timeout=5)
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.02)
+assert link.recv(100) == b"parameters"
+record("step", local_step=1)
+mode = flags.get("mode", "")
+if mode == "forever" or mode == "fail" and index == "0":
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    time.sleep(600)
+if mode == "fail":
+    sys.exit("\\x1b[31merror: worker 1 gives up")
+"""
+
+
+def plan(name: str = "demo", port: int = 2222) -> Plan:
+    return Plan(
+        name=name,
+        mode="index",
+        cluster_sha256="0" * 64,
+        nodes=(PlannedNode("tf1"), PlannedNode("tf2", link=Link(rate_bits=10**9))),
+        tasks=(
+            PlannedTask("ps", 0, "tf1", port),
+            PlannedTask("worker", 0, "tf2", port, gpus=("0", "1"), cpuset="0"),
+            PlannedTask("worker", 1, "tf1", port + 1),
+        ),
+    )
+
+
+@pytest.fixture(params=["namespaces", "processes"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "processes":
+        monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
+    elif (reason := isolation.why_not()) is not None:
+        pytest.skip(f"no namespaces here: {reason}")
+    return str(request.param)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project's directory; at the end nothing may be left, whatever the test did."""
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("LAB_TEST_MARKER", str(tmp_path))
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "program.py").write_text(PROGRAM)
+    yield tmp_path
+    for environment in LocalBackend().all():
+        environment.down(lambda _: None)
+    wait_for(lambda: not left(tmp_path), "nothing is left", 10)
+
+
+def left(project: Path) -> list[int]:
+    return processes_with(f"LAB_TEST_MARKER={project}\0")
+
+
+def up(project: Path, **changes: object) -> LocalEnvironment:
+    said: list[str] = []
+    booted = LocalBackend().up(
+        replace(plan(port=free_port()), **changes),  # type: ignore[arg-type]
+        root=project,
+        say=said.append,
+    )
+    assert "are up" in said[-1]
+    return booted
+
+
+def free_port() -> int:
+    """The first of three consecutive free ports, where tasks share the loopback."""
+    for port in range(23000, 40000, 7):
+        sockets = [socket.socket() for _ in range(3)]
+        try:
+            for offset, each in enumerate(sockets):
+                each.bind(("", port + offset))
+        except OSError:
+            continue
+        finally:
+            for each in sockets:
+                each.close()
+        return port
+    raise AssertionError("no free ports")
+
+
+def submit(environment: LocalEnvironment, mode: str, run_id: str = "r1") -> Request:
+    args = (f"--mode={mode}",)
+    request = Request(run_id, "t", "program.py", args, environment.cluster_spec())
+    environment.submit(request)
+    return request
+
+
+class Home:
+    """What came home."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def follow(self, environment: LocalEnvironment, run_id: str = "r1") -> Home:
+        for chunk in environment.ship(run_id, {}, follow=True):
+            if chunk is not None:
+                before = self.files.get(chunk.path, b"") if chunk.offset is not None else b""
+                assert len(before) == (chunk.offset or 0)
+                self.files[chunk.path] = before + chunk.data
+        return self
+
+    def status(self, task: str) -> TaskStatus:
+        return TaskStatus.from_json(self.files[f"status/{task}.json"].decode())
+
+
+def states(environment: LocalEnvironment, run_id: str = "r1") -> dict[str, State]:
+    found = {}
+    for chunk in environment.ship(run_id, {}, follow=False):
+        if chunk is not None and chunk.path.startswith("status/"):
+            status = TaskStatus.from_json(chunk.data.decode())
+            found[status.task] = status.state
+    return found
+
+
+def train(environment: LocalEnvironment) -> None:
+    """Start a run that goes on for ever and wait until its workers train."""
+    submit(environment, "forever")
+    expected = {"worker-0": State.TRAINING, "worker-1": State.TRAINING}
+    wait_for(lambda: expected.items() <= states(environment).items(), "workers train")
+
+
+def test_run_from_boot_to_nothing(kind: str, project: Path) -> None:
+    environment = up(project)
+    assert [(task.task, task.node, task.alive) for task in environment.tasks()] == [
+        ("ps-0", "tf1", True),
+        ("worker-0", "tf2", True),
+        ("worker-1", "tf1", True),
+    ]
+    submit(environment, "")
+    home = Home().follow(environment)
+    for task in ("ps-0", "worker-0", "worker-1"):
+        assert home.status(task).state is State.SUCCEEDED, home.status(task)
+    assert b'"kind": "step"' in home.files["tasks/worker-0.jsonl"]
+    said = {task: home.files[f"logs/{task}.log"].decode() for task in ("ps-0", "worker-0")}
+    port = environment.cluster_spec()["worker"][0].rpartition(":")[2]
+    if kind == "namespaces":
+        assert said["ps-0"].startswith("on tf1 ('tf1', ")
+        assert said["worker-0"] == f"on tf2 ('tf2', {port}) 0,1\n"
+    else:
+        assert said["worker-0"].endswith(f"('localhost', {port}) 0,1\n")
+    assert said["ps-0"].endswith(" -1\n")
+    lines = list(environment.logs(["worker-0"], follow=False, tail=3))
+    assert lines[-1] == "worker-0  | lab: run r1: succeeded"
+    assert len(lines) == 3
+    assert [request.run_id for request in environment.runs()] == ["r1"]
+    assert environment.provenance()["isolation"] == kind
+    assert json.loads(environment.description()[1])["isolation"] == kind
+    environment.down(lambda _: None)
+    assert left(project) == []
+    assert not (project / "state" / "local" / "demo").exists()
+    assert LocalBackend().find("demo") is None
+
+
+def test_failure_stops_the_others(kind: str, project: Path) -> None:
+    environment = up(project)
+    submit(environment, "fail")
+    home = Home().follow(environment)
+    failed = home.status("worker-1")
+    assert (failed.state, failed.exit_code) == (State.FAILED, 1)
+    assert failed.reason == "exit code 1: error: worker 1 gives up"
+    for task in ("ps-0", "worker-0"):
+        assert home.status(task).state is State.CANCELLED
+        assert home.status(task).reason == f"worker-1 failed: {failed.reason}"
+    assert home.files["logs/worker-1.log"].endswith(b"\x1b[31merror: worker 1 gives up\n")
+    shown = "\n".join(environment.logs([], follow=False, tail=None))
+    assert "\x1b" not in shown
+    assert "\\x1b[31merror: worker 1 gives up" in shown
+
+
+def test_cancel(kind: str, project: Path) -> None:
+    environment = up(project)
+    train(environment)
+    with pytest.raises(LabError, match="run r1 is under way"):
+        submit(environment, "", "r2")
+    environment.cancel("r1", "enough")
+    home = Home().follow(environment)
+    assert {home.status(t).state for t in ("ps-0", "worker-0", "worker-1")} == {State.CANCELLED}
+    assert json.loads(home.files["cancel.json"])["reason"] == "enough"
+    assert home.status("worker-0").reason == "enough"
+    submit(environment, "", "r2")
+    assert Home().follow(environment, "r2").status("worker-0").state is State.SUCCEEDED
+
+
+def test_down_in_the_middle_of_a_run(kind: str, project: Path) -> None:
+    environment = up(project)
+    train(environment)
+    started = time.monotonic()
+    environment.down(lambda _: None)
+    assert left(project) == []
+    assert time.monotonic() - started < 12
+
+
+@pytest.mark.parametrize("victim", ["recorded", "supervisor"])
+def test_killed_supervisor_leaves_nothing(kind: str, victim: str, project: Path) -> None:
+    environment = up(project)
+    train(environment)
+    record = json.loads((project / "state/local/demo/environment.json").read_text())
+    pid = record["process"]["pid"]
+    if victim == "supervisor" and kind == "namespaces":
+        pid = descendants(pid)[0]
+    assert len(left(project)) >= 8
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not left(project), "every process is gone", 8 if kind == "processes" else 3)
+    assert LocalBackend().find("demo") is None
+    assert environment.tasks()[0].alive is False
+    with pytest.raises(LabError, match="has gone"):
+        submit(environment, "", "r2")
+    # What it left is kept until the next environment of this name, and no longer.
+    assert (project / "state/local/demo/runs/r1/logs/worker-0.log").exists()
+    again = up(project)
+    assert again.runs() == []
+
+
+def test_killed_supervisor_ends_shipping_with_all_that_came(kind: str, project: Path) -> None:
+    environment = up(project)
+    train(environment)
+    record = json.loads((project / "state/local/demo/environment.json").read_text())
+    killer = threading.Timer(0.5, os.kill, (record["process"]["pid"], signal.SIGKILL))
+    killer.start()
+    home = Home()
+    if kind == "namespaces":
+        with pytest.raises(LabError, match="has gone: its supervisor has ended"):
+            home.follow(environment)
+    else:  # the agents outlive it for as long as their programs need to end
+        try:
+            home.follow(environment)
+        except LabError as error:
+            assert "has gone" in str(error)
+    killer.join()
+
+
+def test_helper_that_dies_leaves_the_environment(kind: str, project: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from lab.backends.local import LocalBackend\n"
+        "from tests.e2e.test_local_environment import plan, free_port\n"
+        "LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), say=print)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    helper = subprocess.run(
+        [sys.executable, "-c", code, str(project)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+    )
+    assert helper.returncode == -9, helper.stderr.decode()
+    environment = LocalBackend().find("demo")
+    assert environment is not None
+    submit(environment, "")
+    assert Home().follow(environment).status("worker-1").state is State.SUCCEEDED
+
+
+def test_second_up_is_refused(kind: str, project: Path) -> None:
+    environment = up(project)
+    before = left(project)
+    with pytest.raises(LabError, match=f"'demo' is up already, for {project}"):
+        up(project)
+    assert left(project) == before
+    environment.down(lambda _: None)
+
+
+def test_two_ups_at_once(kind: str, project: Path) -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from lab.backends.local import LocalBackend\n"
+        "from lab.errors import LabError\n"
+        "from tests.e2e.test_local_environment import plan, free_port\n"
+        "try:\n"
+        "    LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), say=print)\n"
+        "except LabError as error:\n"
+        "    sys.exit(str(error))\n"
+    )
+    helpers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(project)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    said = [helper.communicate(timeout=60)[1] for helper in helpers]
+    assert sorted(helper.returncode for helper in helpers) == [0, 1, 1], said
+    assert all(len(text.splitlines()) <= 1 for text in said)
+    assert len(LocalBackend().all()) == 1
+
+
+def test_shell_is_in_the_tasks_place(kind: str, project: Path) -> None:
+    environment = up(project)
+    script = "echo $LAB_TASK $CUDA_VISIBLE_DEVICES; pwd; hostname; ls /proc | grep -c '^[0-9]'"
+    argv = [*environment.shell("worker-0")[:-1], "/bin/sh", "-c", script]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    task, folder, host, processes = done.stdout.splitlines()
+    assert (task, folder) == ("worker-0 0,1", str(project / "scripts"))
+    if kind == "namespaces":
+        assert host == "tf2"
+        assert int(processes) < 12
+    with pytest.raises(InputError, match="no task 'worker-9'; there are ps-0, worker-0, worker-1"):
+        environment.shell("worker-9")
+    with pytest.raises(InputError, match="no task 'x'"):
+        environment.logs(["x"], follow=False, tail=1)
+
+
+def test_dead_agent_is_shown(kind: str, project: Path) -> None:
+    environment = up(project)
+    pid = int(environment.tasks()[1].detail.removeprefix("pid "))
+    Identity.of(pid).signal(signal.SIGKILL)
+    wait_for(lambda: not environment.tasks()[1].alive, "worker-0's agent has ended", 5)
+    wait_for(lambda: environment.tasks()[1].detail == "agent ended, SIGKILL", "it is said", 5)
+    assert environment.tasks()[0].alive
+    with pytest.raises(LabError, match="worker-0 has no agent any more"):
+        environment.shell("worker-0")
+
+
+def test_agent_that_does_not_come_takes_all_with_it(
+    kind: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = project / "bad" / "lab"
+    shutil.copytree(ROOT / "lab", bad, ignore=shutil.ignore_patterns("__pycache__", "datasets"))
+    (bad / "task" / "agent.py").write_text("raise SystemExit('error: no agent today')\n")
+    monkeypatch.setattr("lab.__file__", str(bad / "__init__.py"))
+    with pytest.raises(LabError, match=r"the agent of \S+ ended at once: error: no agent today"):
+        up(project)
+    assert left(project) == []
+    assert not (project / "state/local/demo").exists()
+
+
+def test_interrupt_while_booting_leaves_nothing(
+    kind: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lab.backends.local.backend._wait_for_agents", interrupted)
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        up(project)
+    wait_for(lambda: not left(project), "nothing is left", 5)
+    assert time.monotonic() - started < 8
+    assert not (project / "state/local/demo").exists()
+
+
+def test_link_that_the_kernel_lacks(project: Path) -> None:
+    if isolation.why_not() is not None:
+        pytest.skip("no namespaces here")
+    slow = PlannedNode("tf2", link=Link(delay_us=5000))
+    try:
+        up(project, nodes=(PlannedNode("tf1"), slow))
+    except LabError as error:
+        assert "node tf2: this kernel has no netem" in str(error)
+        assert left(project) == []
+
+
+def test_network_of_the_nodes(project: Path) -> None:
+    if isolation.why_not() is not None:
+        pytest.skip("no namespaces here")
+    environment = up(project)
+    code = (
+        "import socket, sys\n"
+        "from pyroute2 import IPRoute\n"
+        "n = IPRoute()\n"
+        "print(sorted(l.get('ifname') for l in n.get_links() if l['flags'] & 1))\n"
+        "print([str(r.get('RTA_DST')) for r in n.get_default_routes()])\n"
+        "print([q.get('kind') for q in n.get_qdiscs() if q.get('kind') == 'tbf'])\n"
+        "print(socket.gethostbyname('tf1'), socket.gethostbyname('tf2'))\n"
+    )
+    argv = [*environment.shell("worker-0")[:-1], sys.executable, "-c", code]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["['eth0', 'lo']", "[]", "['tbf']", "10.77.0.2 10.77.0.3"]
+
+
+def test_cpus_are_pinned(kind: str, project: Path) -> None:
+    environment = up(project)
+    pids = {task.task: int(task.detail.removeprefix("pid ")) for task in environment.tasks()}
+    assert os.sched_getaffinity(pids["worker-0"]) == {0}
+    assert os.sched_getaffinity(pids["worker-1"]) == os.sched_getaffinity(0)
+
+
+def test_port_in_use_starts_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
+    port = free_port()
+    said: list[str] = []
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", port + 2))
+        listener.listen()
+        with pytest.raises(LabError, match=f"port {port + 2} cannot be used: Address already"):
+            LocalBackend().up(plan(port=port), root=project, say=said.append)
+    assert said == []
+    assert not (project / "state/local/demo").exists()
+
+
+def test_ports_of_another_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
+    port = free_port()
+    LocalBackend().up(plan("one", port), root=project, say=lambda _: None)
+    with pytest.raises(LabError, match=f"port {port + 2} belongs to the local environment 'one'"):
+        LocalBackend().up(plan("two", port + 2), root=project, say=lambda _: None)
+    LocalBackend().up(plan("two", port + 3), root=project, say=lambda _: None)
+    assert [each.project for each in LocalBackend().all()] == ["one", "two"]
+
+
+def test_warning_without_namespaces(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
+    said: list[str] = []
+    LocalBackend().up(plan(port=free_port()), root=project, say=said.append)
+    assert [line for line in said if "listen on every interface" in line] == said[:1]

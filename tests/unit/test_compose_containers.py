@@ -1,0 +1,180 @@
+"""What is read from the engine's inspections, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lab.backends.compose import readiness
+from lab.backends.compose.channel import _judge
+from lab.backends.compose.containers import Seen, read
+from lab.backends.compose.downloads import announcement
+from lab.backends.compose.engine import Engine, Gone
+from lab.backends.compose.image import Image, image_of
+from lab.errors import LabError
+
+INSPECTED: dict[str, Any] = {
+    "Id": "c0ffee",
+    "Name": "/mnist-worker-1-1",
+    "Image": "sha256:beef",
+    "State": {
+        "Status": "running",
+        "ExitCode": 0,
+        "Error": "",
+        "StartedAt": "2026-11-21T10:00:01.5Z",
+        "Health": {"Status": "starting"},
+    },
+    "Config": {
+        "Image": "lab:cuda",
+        "Env": ['LAB_CLUSTER={"ps": ["tf1:2222"], "worker": ["tf2:2222"]}', "EMPTY=", "A=b=c"],
+        "Labels": {
+            "com.docker.compose.service": "worker-1",
+            "com.docker.compose.project.config_files": "/home/ada/docker-compose.yml",
+            "com.docker.compose.project.working_dir": "/home/ada",
+            "lab.project": "mnist",
+            "lab.node": "tf3",
+            "lab.task": "worker-1",
+            "lab.cluster-sha256": "abc",
+        },
+    },
+    "HostConfig": {"DeviceRequests": [{"Driver": "nvidia", "DeviceIDs": ["GPU-4", "GPU-5"]}]},
+    "Mounts": [
+        {"Type": "bind", "Source": "/home/ada/data", "Destination": "/lab/data"},
+        {"Type": "volume", "Name": "mnist_runs", "Destination": "/runs"},
+    ],
+}
+
+
+def test_a_container_as_the_engine_describes_it() -> None:
+    seen = read(INSPECTED)
+    assert (seen.task, seen.node, seen.service) == ("worker-1", "tf3", "worker-1")
+    assert seen.gpus == ("GPU-4", "GPU-5")
+    assert seen.volume == "mnist_runs"
+    assert seen.variables["A"] == "b=c"
+    assert seen.cluster_spec() == {"ps": ["tf1:2222"], "worker": ["tf2:2222"]}
+    assert (seen.running, seen.up, seen.detail) == (True, False, "running (starting)")
+
+
+def test_a_container_that_says_little() -> None:
+    seen = read(
+        {
+            **INSPECTED,
+            "Config": {"Image": "lab:cpu", "Env": None, "Labels": None},
+            "HostConfig": {"DeviceRequests": None},
+            "Mounts": None,
+            "State": {"Status": "exited", "ExitCode": 137, "StartedAt": "0001-01-01T00:00:00Z"},
+        }
+    )
+    assert (seen.task, seen.gpus, seen.volume) == ("", (), "")
+    assert seen.cluster_spec() == {}
+    assert seen.detail == "exited (137)"
+
+
+def test_start_times_sort_as_text() -> None:
+    times = ["2026-11-21T10:00:01Z", "2026-11-21T10:00:01.5Z", "2026-11-21T10:00:01.51Z"]
+    states = [{**INSPECTED["State"], "StartedAt": time} for time in times]
+    read_times = [read({**INSPECTED, "State": state}).started for state in states]
+    assert read_times == sorted(set(read_times))
+
+
+def a_task() -> Seen:
+    return replace(read(INSPECTED), health="healthy")
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    def last_lines(engine: Engine, seen: Seen) -> list[str]:
+        return [f"{seen.service} said this"]
+
+    monkeypatch.setattr(readiness, "last_lines", last_lines)
+
+
+def looks(*seen: Sequence[Seen]) -> Callable[[], Sequence[Seen]]:
+    """One look after the other; the last one stays."""
+    queue: Iterator[Sequence[Seen]] = iter(seen)
+    last: Sequence[Seen] = ()
+
+    def look() -> Sequence[Seen]:
+        nonlocal last
+        last = next(queue, last)
+        return last
+
+    return look
+
+
+def test_waits_until_all_are_up_and_tells_each_once() -> None:
+    said: list[str] = []
+    starting = replace(a_task(), health="starting", service="worker-2")
+    up = replace(starting, health="healthy")
+    look = looks([a_task(), starting], [a_task(), starting], [a_task(), up])
+    readiness.wait_until_up(Engine(), look, said.append, timeout_s=30)
+    assert said == ["worker-1 is up (1 of 2)", "worker-2 is up (2 of 2)"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"state": "exited", "exit_code": 2}, "worker-1 ended at once, exited (2)"),
+        ({"health": "unhealthy"}, "worker-1 is unhealthy"),
+        ({"health": "starting"}, "worker-1 is not up after 0 s: running (starting)"),
+        ({"state": "created", "health": ""}, "worker-1 is not up after 0 s: created"),
+    ],
+)
+def test_names_the_container_that_is_not_up(
+    quiet: None, changes: dict[str, Any], said: str
+) -> None:
+    broken = replace(a_task(), **changes)
+    with pytest.raises(LabError) as caught:
+        readiness.wait_until_up(Engine(), looks([broken]), lambda line: None, timeout_s=0)
+    assert caught.value.what == f"{said}; its last words: worker-1 said this"
+
+
+def test_a_container_that_never_started_says_why() -> None:
+    words = 'could not select device driver "nvidia" with capabilities: [[gpu]]'
+    broken = replace(a_task(), state="created", error=words)
+    with pytest.raises(LabError, match="--gpus none"):
+        readiness.wait_until_up(Engine(), looks([broken]), lambda line: None, timeout_s=0)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "said"),
+    [
+        (3, LabError, "run a is under way; wait for it"),
+        (4, LabError, "run a is under way; see `lab runs`"),
+        (1, LabError, "asking: run a is under way"),
+        (137, Gone, "asking: its container was stopped"),
+        (None, Gone, "asking: its container was stopped"),
+    ],
+)
+def test_how_a_call_beside_the_volume_ended(
+    code: int | None, kind: type[LabError], said: str
+) -> None:
+    _judge("asking", 0, b"")
+    with pytest.raises(kind, match=said) as caught:
+        _judge("asking", code, b"noise\nrun a is under way\n")
+    assert type(caught.value) is kind
+
+
+def test_what_a_build_downloads_is_said_beforehand() -> None:
+    cpu = Image("tf1", "lab:cpu", "python:3.11-slim", "tensorflow-cpu==2.21.*")
+    cuda = replace(cpu, name="lab:cuda", tensorflow="tensorflow[and-cuda]==2.21.*")
+    own = replace(cpu, tensorflow="./mine.whl")
+    assert announcement(cpu, has_base=False) == (
+        "building lab:cpu downloads TensorFlow for CPUs, tensorflow-cpu==2.21.* (about 334 MB);"
+        " base image python:3.11-slim (about 45 MB); the image takes 1.7 GB"
+    )
+    assert "(about 3.4 GB); base image python:3.11-slim is here" in announcement(
+        cuda, has_base=True
+    )
+    assert "./mine.whl (of unknown size)" in announcement(own, has_base=True)
+
+
+def test_the_image_of_a_rendered_file() -> None:
+    build = {"args": {"BASE_IMAGE": "base", "TENSORFLOW": "tensorflow-cpu"}}
+    services = {"tf1": {"image": "lab:cpu"}, "tf2": {"image": "lab:cpu", "build": build}}
+    assert image_of({"services": services}) == Image("tf2", "lab:cpu", "base", "tensorflow-cpu")
+    with pytest.raises(ValueError, match="no service"):
+        image_of({"services": {}})

@@ -1,0 +1,304 @@
+"""The local backend's arithmetic, files and looks at the machine; nothing is booted here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.backends.local import LocalBackend, isolation, layout, state
+from lab.backends.local.ports import check_free
+from lab.backends.local.process import Identity, descendants, inner_pid
+from lab.backends.local.state import EnvironmentRecord, Isolation, Place
+from lab.backends.local.tails import follow, last_lines
+from lab.errors import LabError
+from lab.plan import Link, Plan, PlannedNode, PlannedTask
+from tests.agents import ROOT, wait_for
+
+PLAN = Plan(
+    name="demo",
+    mode="uuid",
+    cluster_sha256="0" * 64,
+    nodes=(PlannedNode("tf1"), PlannedNode("tf2", link=Link(rate_bits=10**8))),
+    tasks=(
+        PlannedTask("ps", 0, "tf1", 2222),
+        PlannedTask("worker", 0, "tf2", 2222, gpus=("GPU-a", "GPU-b")),
+        PlannedTask("worker", 1, "tf2", 2223, gpu_memory_fraction=0.2, memory_bytes=2**30),
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    return tmp_path / "state" / "local"
+
+
+def test_addresses_in_namespaces_are_those_of_the_plan() -> None:
+    addresses = layout.addresses_of(PLAN, Isolation.NAMESPACES)
+    assert addresses == ["tf1:2222", "tf2:2222", "tf2:2223"]
+    assert [node.ip for node in layout.nodes_of(PLAN, Isolation.NAMESPACES)] == [
+        "10.77.0.2",
+        "10.77.0.3",
+    ]
+
+
+def test_addresses_on_the_loopback_never_meet() -> None:
+    addresses = layout.addresses_of(PLAN, Isolation.PROCESSES)
+    assert addresses == ["localhost:2222", "localhost:2223", "localhost:2224"]
+    assert all(node.ip is None for node in layout.nodes_of(PLAN, Isolation.PROCESSES))
+
+
+def test_gpus_are_pinned_by_variables() -> None:
+    tasks = layout.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v"))
+    environs = {task.task: task.environ for task in tasks}
+    assert environs["ps-0"]["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert environs["worker-0"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert all(environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID" for environ in environs.values())
+    assert environs["worker-1"]["LAB_GPU_MEMORY_FRACTION"] == "0.2"
+    assert "LAB_GPU_MEMORY_FRACTION" not in environs["worker-0"]
+    assert environs["worker-1"]["LAB_SCRIPTS"] == "/p/scripts"
+    assert json.loads(environs["ps-0"]["LAB_CLUSTER"]) == PLAN.cluster_spec()
+
+
+def test_notices_name_what_is_missing() -> None:
+    assert layout.notices_of(replace(PLAN, tasks=PLAN.tasks[:2]), None) == []
+    lines = layout.notices_of(PLAN, "forbidden")
+    assert lines[0] == "local: memory limits are not enforced"
+    assert "(forbidden)" in lines[1]
+    assert "listen on every interface" in lines[1]
+    assert lines[2] == "local: links are not applied without namespaces"
+
+
+@pytest.mark.parametrize(
+    ("cpuset", "cpus"), [("0", {0}), ("4-7", {4, 5, 6, 7}), ("0-1,8,10-11", {0, 1, 8, 10, 11})]
+)
+def test_cpus(cpuset: str, cpus: set[int]) -> None:
+    assert layout.cpus_of(cpuset) == cpus
+
+
+def a_record(**changes: object) -> EnvironmentRecord:
+    record = EnvironmentRecord(
+        project="demo",
+        cluster_sha256="0" * 64,
+        root="/p",
+        isolation=Isolation.NAMESPACES,
+        process=Identity.of(os.getpid()),
+        interpreter=sys.executable,
+        nodes=layout.nodes_of(PLAN, Isolation.NAMESPACES),
+        tasks=layout.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v")),
+    )
+    return replace(record, **changes)  # type: ignore[arg-type]
+
+
+def test_record_of_an_environment_survives_its_file() -> None:
+    record = a_record()
+    assert EnvironmentRecord.from_json(record.to_json()) == record
+    assert record.cluster_spec() == PLAN.cluster_spec()
+    for text in ("", "[]", "{}", record.to_json().replace("demo", "demo").replace('"pid"', '"p"')):
+        with pytest.raises(ValueError, match=r"."):
+            EnvironmentRecord.from_json(text)
+
+
+def test_environment_is_found_while_its_process_lives(state_folder: Path) -> None:
+    place = state.place("demo")
+    place.directory.mkdir(parents=True)
+    place.write(a_record())
+    backend = LocalBackend()
+    found = backend.find("demo")
+    assert found is not None
+    assert [each.project for each in backend.all()] == ["demo"]
+    assert backend.find("other") is None
+    # The same process id in another process, or in another life of the machine.
+    recycled = replace(Identity.of(os.getpid()), started="1")
+    rebooted = replace(Identity.of(os.getpid()), boot="x")
+    for identity in (recycled, rebooted):
+        place.write(a_record(process=identity))
+        assert backend.find("demo") is None
+        assert backend.all() == []
+    (state_folder / "demo" / "environment.json").write_text("{")
+    assert backend.find("demo") is None
+
+
+def test_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("LAB_STATE")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert state.base() == tmp_path / "lab" / "local"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert state.base() == tmp_path / ".local" / "state" / "lab" / "local"
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "A", "-a", "x" * 40])
+def test_strange_project_names(name: str) -> None:
+    with pytest.raises(LabError, match="is no project's name"):
+        state.place(name)
+
+
+def test_only_one_may_boot() -> None:
+    with state.locked("demo"):
+        with (
+            pytest.raises(LabError, match="boots the local environment 'demo'"),
+            state.locked("demo"),
+        ):
+            pass
+        with state.locked("other"):
+            pass
+    with state.locked("demo"):
+        pass
+
+
+def test_identity_of_a_dead_process() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    identity = Identity.of(child.pid)
+    assert identity.alive()
+    assert child.stdin is not None
+    child.stdin.close()
+    wait_for(lambda: not identity.alive(), "a zombie is dead")
+    child.wait()
+    identity.signal(signal.SIGKILL)
+    with pytest.raises(ProcessLookupError):
+        Identity.of(child.pid)
+
+
+def test_recycled_process_is_not_signalled() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    replace(Identity.of(child.pid), started="1").signal(signal.SIGKILL)
+    assert child.stdin is not None
+    child.stdin.write(b"\n")
+    child.stdin.close()
+    assert child.wait() == 0
+
+
+def test_descendants() -> None:
+    code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    wait_for(lambda: len(descendants(child.pid)) == 1, "a grandchild")
+    (grandchild,) = descendants(child.pid)
+    assert child.pid in descendants(os.getpid())
+    assert grandchild in descendants(os.getpid())
+    assert inner_pid(grandchild) == grandchild
+    assert child.stdin is not None
+    child.stdin.close()
+    child.wait()
+    assert inner_pid(grandchild) is None
+
+
+@pytest.fixture(params=["127.0.0.1", "0.0.0.0", "::1"])  # noqa: S104
+def taken(request: pytest.FixtureRequest) -> Iterator[int]:
+    family = socket.AF_INET6 if ":" in request.param else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        try:
+            listener.bind((request.param, 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_port_in_use_is_named(taken: int) -> None:
+    with pytest.raises(LabError, match=f"port {taken} cannot be used: Address already in use"):
+        check_free([taken])
+
+
+def test_port_that_was_just_used_is_free() -> None:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        client = socket.create_connection(("127.0.0.1", port))
+        server, _ = listener.accept()
+        server.close()  # the server's side then waits in TIME_WAIT
+        client.close()
+    check_free([port])
+
+
+def test_impossible_port() -> None:
+    with pytest.raises(LabError, match="there is no port 65536"):
+        check_free([65536])
+
+
+def test_namespaces_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
+    assert isolation.why_not() == "LAB_LOCAL_NAMESPACES is 0"
+
+
+def test_why_there_are_no_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("nsenter", ""), ("unshare", "echo 'unshare: \x1b[31mno' >&2; exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert isolation.why_not() == "unshare: \\x1b[31mno"
+    monkeypatch.setenv("PATH", "")
+    assert isolation.why_not() == "unshare is not installed (package util-linux)"
+
+
+def test_unavailable_without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    reason = LocalBackend().unavailable()
+    assert reason is not None
+    assert "TensorFlow is not installed" in reason
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert LocalBackend().unavailable() is None
+
+
+def test_last_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    assert last_lines(path, 3) == ""
+    path.write_bytes(b"".join(b"line %d\n" % number for number in range(20_000)) + b"\x1b[2J\n")
+    assert last_lines(path, 2) == "line 19999 / \\x1b[2J"
+    assert [line for _, line in follow({"x": path}, 1, None)] == ["\\x1b[2J"]
+    assert len(list(follow({"x": path}, None, None))) == 20_001
+    assert list(follow({"x": path}, 0, None)) == []
+
+
+def test_lines_are_followed(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    alive = threading.Event()
+    alive.set()
+    lines = follow({"x": path}, None, alive.is_set)
+    path.write_bytes(b"one\ntw")
+    assert next(lines) == ("x", "one")
+    with path.open("ab") as file:
+        file.write(b"o\n")
+    assert next(lines) == ("x", "two")
+    with path.open("ab") as file:
+        file.write(b"three\n")
+    alive.clear()
+    assert list(lines) == [("x", "three")]
+
+
+def test_supervisor_starts_nothing_before_it_is_told(tmp_path: Path) -> None:
+    place = Place(tmp_path / "demo")
+    place.directory.mkdir()
+    place.write(a_record(isolation=Isolation.PROCESSES))
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.backends.local.supervisor", str(place.directory)],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert not (place.directory / "output").exists()
+
+
+def test_backend_costs_nothing_to_import() -> None:
+    code = (
+        "import sys, lab.backends.local\n"
+        "print([name for name in ('pyroute2', 'docker', 'tensorflow') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

@@ -1,0 +1,214 @@
+"""The recorder: whole lines, in order, from any thread, in a run or by hand."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lab.records import FIELDS, Record, RecordError, parse_record
+from lab.task.recorder import Recorder
+
+ROOT = Path(__file__).parents[2]
+RUN = {"LAB_RUN_ID": "20261121-0810-async-7f3a", "LAB_ATTEMPT": "2"}
+
+
+@dataclass
+class Pipe:
+    """Where a recorder under test writes."""
+
+    reader: int
+    writer: int
+
+    def records(self) -> list[Record]:
+        """Everything that was written; each line must be a record."""
+        os.close(self.writer)
+        with os.fdopen(self.reader) as file:
+            found = [parse_record(line) for line in file]
+        assert None not in found
+        return [record for record in found if record is not None]
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    made = Pipe(*os.pipe())
+    yield made
+    for descriptor in (made.reader, made.writer):
+        try:
+            os.close(descriptor)
+        except OSError:  # `records` closed it.
+            pass
+
+
+def test_every_record_carries_its_context(pipe: Pipe) -> None:
+    recorder = Recorder("worker", 1, environment=RUN, descriptor=pipe.writer)
+    before = time.time()
+    recorder.write("start", batch_size=100)
+    recorder.write("step", epoch=0, local_step=1, global_step=3, loss=2.5, staleness=2)
+    first, second = pipe.records()
+    assert first["run"] == "20261121-0810-async-7f3a"
+    assert (first["attempt"], first["job_name"], first["task_index"]) == (2, "worker", 1)
+    assert (first["kind"], first["seq"], first["batch_size"]) == ("start", 0, 100)
+    assert (second["kind"], second["seq"], second["loss"]) == ("step", 1, 2.5)
+    assert abs(float(second["time_unix"]) - before) < 5
+    assert 0 <= float(first["elapsed_s"]) <= float(second["elapsed_s"]) < 5
+
+
+def test_by_hand_there_is_no_run(pipe: Pipe) -> None:
+    recorder = Recorder("ps", 0, environment={}, descriptor=pipe.writer)
+    recorder.write("start")
+    (record,) = pipe.records()
+    assert (record["run"], record["attempt"]) == ("by-hand", 0)
+
+
+def test_numpy_scalars_become_plain_numbers(pipe: Pipe) -> None:
+    recorder = Recorder("worker", 0, environment=RUN, descriptor=pipe.writer)
+    recorder.write(
+        "step",
+        global_step=np.int64(12),
+        staleness=np.int32(1),
+        loss=np.float32(1.2575617),
+        accuracy=np.float64(1) / 3,
+        wait_time_s=np.int64(0),
+    )
+    (record,) = pipe.records()
+    assert record["global_step"] == 12
+    assert np.float32(float(record["loss"])) == np.float32(1.2575617)
+    assert record["accuracy"] == 0.333333333
+    assert all(type(value) is FIELDS[name] for name, value in record.items())
+
+
+def test_what_is_wrong_is_refused_and_uses_up_no_number(pipe: Pipe) -> None:
+    recorder = Recorder("worker", 0, environment=RUN, descriptor=pipe.writer)
+    with pytest.raises(TypeError):
+        recorder.write("step", global_step=1.5)
+    with pytest.raises(RecordError, match="unknown field 'colour'"):
+        recorder.write("step", colour=3)
+    with pytest.raises(RecordError, match="unknown kind 'dance'"):
+        recorder.write("dance")  # type: ignore[arg-type]
+    recorder.write("event", message="still here")
+    (record,) = pipe.records()
+    assert record["seq"] == 0
+
+
+def test_threads_share_a_recorder(pipe: Pipe) -> None:
+    """Every line is whole, every number is there once, and they are in order."""
+    recorder = Recorder("worker", 0, environment=RUN, descriptor=pipe.writer)
+    threads, each = 8, 40
+
+    def write(thread: int) -> None:
+        for step in range(each):
+            recorder.write("step", epoch=thread, local_step=step, message="x" * 40)
+
+    started = [threading.Thread(target=write, args=(thread,)) for thread in range(threads)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    records = pipe.records()
+    assert [record["seq"] for record in records] == list(range(threads * each))
+    for thread_number in range(threads):
+        own = [r["local_step"] for r in records if r["epoch"] == thread_number]
+        assert own == list(range(each))
+
+
+def test_a_record_is_one_write(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One write of less than PIPE_BUF bytes reaches a pipe whole."""
+    written: list[bytes] = []
+    write = os.write
+
+    def watch(descriptor: int, data: bytes) -> int:
+        if descriptor == pipe.writer:
+            written.append(data)
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", watch)
+    recorder = Recorder("worker", 0, environment=RUN, descriptor=pipe.writer)
+    recorder.write("event", message="m" * 10_000)
+    (line,) = written
+    assert len(line) <= 4096
+    assert line.endswith(b"\n")
+
+
+def test_a_short_write_is_finished(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
+    Recorder("worker", 0, environment=RUN, descriptor=pipe.writer).write("event", message="whole")
+    monkeypatch.undo()
+    (record,) = pipe.records()
+    assert record["message"] == "whole"
+
+
+def run_program(text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env={"PYTHONPATH": str(ROOT), **RUN},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_prints_and_records_keep_their_order() -> None:
+    done = run_program(
+        """
+        from lab.task.recorder import Recorder
+        recorder = Recorder("worker", 0)
+        print("before")
+        recorder.write("event", message="between")
+        print("after")
+        """
+    )
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["before", "lab", "after"]
+
+
+def test_the_recorder_is_light() -> None:
+    done = run_program(
+        """
+        import sys
+        import lab.task.recorder
+        print(sorted(sys.modules.keys() & {"numpy", "tensorflow", "docker", "fire", "pydantic"}))
+        """
+    )
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "message", "traceback"),
+    [
+        ('ProgramError("no luck", "try again")', 1, "no luck; try again", False),
+        ('DataError("no data", "fetch it")', 2, "no data; fetch it", False),
+        ('ValueError("first\\nsecond")', 1, "ValueError: first", True),
+        ("AssertionError()", 1, "AssertionError: ", True),
+    ],
+)
+def test_a_failure_is_the_last_record(
+    raised: str, code: int, message: str, traceback: bool
+) -> None:
+    done = run_program(
+        f"""
+        from lab.task.data import DataError
+        from lab.task.program import ProgramError, report_failure
+        from lab.task.recorder import Recorder
+        recorder = Recorder("worker", 0)
+        report_failure(recorder)
+        raise {raised}
+        """
+    )
+    assert done.returncode == code
+    (record,) = [parse_record(line) for line in done.stdout.splitlines()]
+    assert record is not None
+    assert (record["kind"], record["status"], record["message"]) == ("final", "failed", message)
+    assert ("Traceback" in done.stderr) is traceback
+    if not traceback:
+        assert done.stderr == f"error: {message}\n"
