@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from lab.backends import Backend, Environment, Say
 from lab.errors import InputError, LabError
+from lab.plan import Plan
 
 AUTO: Final = "auto"
 LOCAL: Final = "local"
@@ -37,30 +39,39 @@ def backends() -> list[Backend]:
     return [ComposeBackend(), LocalBackend()]
 
 
-def choose(name: str, project: str, known: Sequence[Backend], say: Say) -> Choice:
+def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], say: Say) -> Choice:
     """Take the environment that is up, else the backend that can boot one.
 
     Args:
         name: `auto`, or a backend's name.
-        project: The environment's name.
+        plan: What is to be up.
+        root: The project's directory.
         known: All backends; the one that is preferred comes first.
         say: Receives one line: which backend, and why.
 
     Raises:
         LabError: The backend that was asked for cannot be used here, or none can.
     """
-    wanted = [backend for backend in known if name in {AUTO, backend.name}]
-    faults = {backend.name: backend.unavailable() for backend in wanted}
-    for backend in wanted:
-        if faults[backend.name] is None:
-            environment = backend.find(project)
-            if environment is not None:
-                say(f"backend {backend.name}: environment {project!r} is up there")
-                return Choice(backend, environment)
-    for backend in wanted:
-        if faults[backend.name] is None:
-            say(f"backend {backend.name}: {_why(name, backend, faults)}")
+    faults: dict[str, str] = {}
+    usable: list[Backend] = []
+    for backend in known:
+        if name in {AUTO, backend.name}:
+            fault = backend.unavailable()
+            if fault is None:
+                usable.append(backend)
+            else:
+                faults[backend.name] = fault
+    for backend in usable:
+        environment = backend.find(plan.name)
+        if environment is not None:
+            say(f"backend {backend.name}: environment {plan.name!r} is up there")
+            return Choice(backend, environment)
+    for backend in usable:
+        fault = backend.unready(plan, root=root)
+        if fault is None:
+            say(f"backend {backend.name}: {_why(name, faults)}")
             return Choice(backend, None)
+        faults[backend.name] = fault
     raise LabError(", ".join(f"backend {each}: {fault}" for each, fault in faults.items()))
 
 
@@ -126,8 +137,8 @@ def left(project: str, known: Sequence[Backend]) -> Environment | None:
     return None
 
 
-def _why(name: str, backend: Backend, faults: dict[str, str | None]) -> str:
+def _why(name: str, faults: Mapping[str, str]) -> str:
     if name != AUTO:
         return "as asked"
-    reasons = [f"{other}: {fault}" for other, fault in faults.items() if fault is not None]
+    reasons = [f"{other}: {fault}" for other, fault in faults.items()]
     return reasons[0] if reasons else "it can be used here"

@@ -111,6 +111,9 @@ class Backend(Protocol):
     def unavailable(self) -> str | None:
         """Why this backend cannot be used here, with the mend; None when it can."""
 
+    def unready(self, plan: Plan, *, root: Path) -> str | None:
+        """Why this plan cannot be booted here (it has no image), with the mend; None: it can."""
+
     def up(self, plan: Plan, *, root: Path, say: Say) -> Environment:
         """Boot an environment and wait until every agent is there.
 

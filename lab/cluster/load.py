@@ -9,10 +9,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from lab.cluster.decode import MAX_BYTES
 from lab.cluster.model import MAX_PORT, MIN_PORT, Box, Cluster, Job, LinkSpec, Node
 from lab.cluster.problems import Problem, described, report
 from lab.cluster.rules import Parts, check
-from lab.cluster.source import MAX_BYTES, Source, read_source
+from lab.cluster.source import Source, read_source
 from lab.cluster.wording import explain
 from lab.errors import DescriptionError, InputError
 from lab.task.text import short

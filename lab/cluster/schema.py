@@ -1,6 +1,6 @@
 """The JSON Schema of the description, for editors; generated from the model.
 
-`python -m lab.cluster.schema` writes it anew.
+`make golden` writes the shipped file anew.
 """
 
 from __future__ import annotations
@@ -49,7 +49,3 @@ def json_schema() -> dict[str, Any]:
 def schema_text() -> str:
     """The text of the file that is shipped."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
-
-
-if __name__ == "__main__":
-    FILE.write_text(schema_text(), encoding="utf-8")

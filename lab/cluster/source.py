@@ -6,30 +6,21 @@ is nested too deeply, an alias that would explode or a tag that would run code i
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Final
 
 import yaml
 
-from lab.cluster.problems import SHOWN, Loc, Place, Problem, bare, quoted
+from lab.cluster.decode import decode
+from lab.cluster.problems import Loc, Place, Problem, bare, quoted
 from lab.cluster.scalars import Scalar, plain
 from lab.task.text import short
 
-MAX_BYTES: Final = 1024**2
 MAX_DEPTH: Final = 16
 MAX_VALUES: Final = 100_000  # twice what ten thousand nodes and tasks need
 
 # The parser in C is a hundred times faster; both give the same events.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-# Tab indentation, apart from lines that are blank or a comment.
-_TAB = re.compile(r"^ *(\t)[ \t]*[^\s#]", re.MULTILINE)
-# What YAML does not call  and the three breaks that only YAML 1.1 takes for line ends.
-_CONTROL = re.compile(
-    "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
-)
 
 
 @dataclass(slots=True)
@@ -57,46 +48,14 @@ def read_source(data: bytes) -> Source:
     """Parse the bytes of a file.
 
     Args:
-        data: The content, at most one byte more than `MAX_BYTES`.
+        data: The content, at most one byte more than is allowed.
     """
     source = Source()
-    problem = None
-    if len(data) > MAX_BYTES:
-        problem = Problem((), "the file is larger than 1 MiB; is it a cluster description?")
-        text = ""
-    else:
-        text, problem = _decode(data)
-    if problem is not None:
-        source.problems.append(problem)
-        source.readable = False
-        return source
-    tabs = [_at(text, match.start(1)) for match in islice(_TAB.finditer(text), SHOWN)]
-    if tabs:
-        message = "a tab; YAML is indented with blanks"
-        source.problems += [Problem((), message, place=place) for place in tabs]
-        source.readable = False
-        return source
-    _Builder(source).build(text)
+    text, source.problems = decode(data)
+    source.readable = not source.problems
+    if source.readable:
+        _Builder(source).build(text)
     return source
-
-
-def _decode(data: bytes) -> tuple[str, Problem | None]:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = data[: error.start].decode("utf-8", "replace")
-        message = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        return "", Problem((), message, place=_at(before, len(before)))
-    control = _CONTROL.search(text)
-    if control is not None:
-        message = f"a control character, U+{ord(control.group()):04X}; remove it"
-        return "", Problem((), message, place=_at(text, control.start()))
-    return text, None
-
-
-def _at(text: str, index: int) -> Place:
-    before = text[:index].replace("\r\n", "\n").replace("\r", "\n")
-    return Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
 _Value = Scalar | dict[str, Any] | list[Any]

@@ -257,6 +257,9 @@ def test_killed_supervisor_leaves_nothing(kind: str, victim: str, project: Path)
     assert environment.tasks()[0].alive is False
     with pytest.raises(LabError, match="has gone"):
         submit(environment, "", "r2")
+    remains = LocalBackend().find_volume("demo")
+    assert remains is not None
+    assert set(states(remains)) == {"ps-0", "worker-0", "worker-1"}
     # What it left is kept until the next environment of this name, and no longer.
     assert (project / "state/local/demo/runs/r1/logs/worker-0.log").exists()
     again = up(project)
@@ -380,6 +383,35 @@ def test_agent_that_does_not_come_takes_all_with_it(
         up(project)
     assert left(project) == []
     assert not (project / "state/local/demo").exists()
+
+
+def test_supervisor_that_ends_at_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if isolation.why_not() is not None:
+        pytest.skip("no namespaces here")
+    folder = project / "bin"
+    folder.mkdir()
+    # It passes the probe, and then is refused.
+    (folder / "unshare").write_text(
+        f"""#!/bin/sh
+if [ -e {folder}/probed ]; then echo 'unshare: no space left' >&2; exit 1; fi
+touch {folder}/probed
+"""
+    )
+    (folder / "unshare").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    with pytest.raises(LabError, match="'demo' did not come up: unshare: no space left"):
+        up(project)
+    assert left(project) == []
+    assert not (project / "state/local/demo").exists()
+
+
+def test_state_directory_that_cannot_be_used(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "file").touch()
+    monkeypatch.setenv("LAB_STATE", str(project / "file"))
+    with pytest.raises(LabError, match=r"the state directory .* cannot be used: Not a directory"):
+        up(project)
 
 
 def test_interrupt_while_booting_leaves_nothing(

@@ -181,9 +181,13 @@ class FakeBackend:
     name: str = "local"
     environment: FakeEnvironment | None = None
     fault: str | None = None
+    no_image: str | None = None
 
     def unavailable(self) -> str | None:
         return self.fault
+
+    def unready(self, plan: Plan, *, root: Path) -> str | None:
+        return self.no_image
 
     def up(self, plan: Plan, *, root: Path, say: Say) -> FakeEnvironment:
         assert self.environment is not None

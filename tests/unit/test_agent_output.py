@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +17,7 @@ from lab.task import anchor, health
 from lab.task.culprit import Culprit
 from lab.task.output import MAX_LINE_BYTES, SPLIT_MARK, Appender, Lines, Output
 from lab.task.text import short, visible
-from tests.agents import ROOT
+from tests.agents import ROOT, wait_for
 
 
 @pytest.mark.parametrize(
@@ -279,6 +280,39 @@ def test_delay_of_a_link_holds_or_is_refused_by_name() -> None:
         "this kernel has no netem, which the delay of a link needs; load it with "
         "`modprobe sch_netem`, or take the delay out of the description\n",
     ), done.stderr
+
+
+ANCHOR = (
+    "import signal, sys\n"
+    "from pathlib import Path\n"
+    "from lab.task import anchor\n"
+    "anchor.READY_FILE = Path(sys.argv[1])\n"
+    "sys.exit(anchor.main())\n"
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_anchor_is_ready_until_told_to_go(tmp_path: Path, number: signal.Signals) -> None:
+    ready = tmp_path / "ready"
+    process = subprocess.Popen([sys.executable, "-c", ANCHOR, str(ready)], cwd=ROOT)
+    wait_for(ready.exists, "the anchor is ready")
+    process.send_signal(number)
+    assert process.wait(timeout=5) == 0
+    assert not ready.exists()
+
+
+def test_anchor_with_a_wrong_link(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ANCHOR, str(tmp_path / "ready")],
+        cwd=ROOT,
+        env={**os.environ, "LAB_LINK_RATE_BITS": "fast"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: LAB_LINK_RATE_BITS is no whole number")
+    assert not (tmp_path / "ready").exists()
 
 
 def test_link_without_an_interface() -> None:

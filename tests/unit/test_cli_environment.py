@@ -59,7 +59,7 @@ def matching(environment: FakeEnvironment) -> None:
 
 def chosen(name: str, *known: Backend) -> tuple[str, str]:
     said: list[str] = []
-    choice = choose(name, "mnist", known, said.append)
+    choice = choose(name, PLAN, Path(), known, said.append)
     (line,) = said
     return choice.backend.name, line
 
@@ -75,7 +75,11 @@ def test_auto_takes_the_first_that_can_be_used_and_says_why() -> None:
     assert chosen("local", compose, local) == ("local", "backend local: as asked")
     with pytest.raises(LabError, match="backend compose: no engine answers"):
         chosen("compose", compose, local)
-    local.fault = "no TensorFlow"
+    compose.fault, compose.no_image = None, "no image"
+    assert chosen("auto", compose, local) == ("local", "backend local: compose: no image")
+    with pytest.raises(LabError, match="backend compose: no image"):
+        chosen("compose", compose, local)
+    compose.fault, local.fault = "no engine answers", "no TensorFlow"
     with pytest.raises(LabError, match=r"backend compose: no engine.*backend local: no Tensor"):
         chosen("auto", compose, local)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_every_byte_comes_once_wherever_pieces_end_and_collectors_die(
     heard = bytearray()
     collector = Collector(root, lambda _path, data: heard.extend(data))
     edges = [0, *sorted(cuts), len(LINES)]
-    for number, (start, stop) in enumerate(zip(edges, edges[1:], strict=False)):
+    for number, (start, stop) in enumerate(pairwise(edges)):
         if number in deaths:
             collector = Collector(root, lambda _path, data: heard.extend(data))
         # A sender that heard of our progress late sends some bytes again.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.cluster import load_cluster
+from lab.cluster.schema import FILE, schema_text
 from lab.errors import DescriptionError
 from tests.golden.cases import BAD, GOOD, bad_output, good_outputs
 
@@ -33,6 +34,10 @@ def test_the_faults_of_a_description_are_named_as_written_down(
     source: Path, request: pytest.FixtureRequest
 ) -> None:
     expect(*bad_output(source), request)
+
+
+def test_the_shipped_schema_is_the_models(request: pytest.FixtureRequest) -> None:
+    expect(FILE, schema_text(), request)
 
 
 def test_enough_faults_are_written_down() -> None:

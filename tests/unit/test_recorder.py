@@ -23,38 +23,33 @@ RUN = {"LAB_RUN_ID": "20261121-0810-async-7f3a", "LAB_ATTEMPT": "2"}
 
 
 @dataclass
-class Pipe:
-    """Where a recorder under test writes."""
+class Output:
+    """Where a recorder under test writes: a file, which no amount of lines can fill."""
 
-    reader: int
-    writer: int
+    path: Path
+    descriptor: int
 
     def records(self) -> list[Record]:
         """Everything that was written; each line must be a record."""
-        os.close(self.writer)
-        with os.fdopen(self.reader) as file:
-            found = [parse_record(line) for line in file]
+        found = [parse_record(line) for line in self.path.read_text().splitlines()]
         assert None not in found
         return [record for record in found if record is not None]
 
 
 @pytest.fixture
-def pipe() -> Iterator[Pipe]:
-    made = Pipe(*os.pipe())
-    yield made
-    for descriptor in (made.reader, made.writer):
-        try:
-            os.close(descriptor)
-        except OSError:  # `records` closed it.
-            pass
+def output(tmp_path: Path) -> Iterator[Output]:
+    path = tmp_path / "output"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
+    yield Output(path, descriptor)
+    os.close(descriptor)
 
 
-def test_every_record_carries_its_context(pipe: Pipe) -> None:
-    recorder = Recorder("worker", 1, environment=RUN, descriptor=pipe.writer)
+def test_every_record_carries_its_context(output: Output) -> None:
+    recorder = Recorder("worker", 1, environment=RUN, descriptor=output.descriptor)
     before = time.time()
     recorder.write("start", batch_size=100)
     recorder.write("step", epoch=0, local_step=1, global_step=3, loss=2.5, staleness=2)
-    first, second = pipe.records()
+    first, second = output.records()
     assert first["run"] == "20261121-0810-async-7f3a"
     assert (first["attempt"], first["job_name"], first["task_index"]) == (2, "worker", 1)
     assert (first["kind"], first["seq"], first["batch_size"]) == ("start", 0, 100)
@@ -63,15 +58,15 @@ def test_every_record_carries_its_context(pipe: Pipe) -> None:
     assert 0 <= float(first["elapsed_s"]) <= float(second["elapsed_s"]) < 5
 
 
-def test_by_hand_there_is_no_run(pipe: Pipe) -> None:
-    recorder = Recorder("ps", 0, environment={}, descriptor=pipe.writer)
+def test_by_hand_there_is_no_run(output: Output) -> None:
+    recorder = Recorder("ps", 0, environment={}, descriptor=output.descriptor)
     recorder.write("start")
-    (record,) = pipe.records()
+    (record,) = output.records()
     assert (record["run"], record["attempt"]) == ("by-hand", 0)
 
 
-def test_numpy_scalars_become_plain_numbers(pipe: Pipe) -> None:
-    recorder = Recorder("worker", 0, environment=RUN, descriptor=pipe.writer)
+def test_numpy_scalars_become_plain_numbers(output: Output) -> None:
+    recorder = Recorder("worker", 0, environment=RUN, descriptor=output.descriptor)
     recorder.write(
         "step",
         global_step=np.int64(12),
@@ -80,15 +75,15 @@ def test_numpy_scalars_become_plain_numbers(pipe: Pipe) -> None:
         accuracy=np.float64(1) / 3,
         wait_time_s=np.int64(0),
     )
-    (record,) = pipe.records()
+    (record,) = output.records()
     assert record["global_step"] == 12
     assert np.float32(float(record["loss"])) == np.float32(1.2575617)
     assert record["accuracy"] == 0.333333333
     assert all(type(value) is FIELDS[name] for name, value in record.items())
 
 
-def test_what_is_wrong_is_refused_and_uses_up_no_number(pipe: Pipe) -> None:
-    recorder = Recorder("worker", 0, environment=RUN, descriptor=pipe.writer)
+def test_what_is_wrong_is_refused_and_uses_up_no_number(output: Output) -> None:
+    recorder = Recorder("worker", 0, environment=RUN, descriptor=output.descriptor)
     with pytest.raises(TypeError):
         recorder.write("step", global_step=1.5)
     with pytest.raises(RecordError, match="unknown field 'colour'"):
@@ -96,13 +91,13 @@ def test_what_is_wrong_is_refused_and_uses_up_no_number(pipe: Pipe) -> None:
     with pytest.raises(RecordError, match="unknown kind 'dance'"):
         recorder.write("dance")  # type: ignore[arg-type]
     recorder.write("event", message="still here")
-    (record,) = pipe.records()
+    (record,) = output.records()
     assert record["seq"] == 0
 
 
-def test_threads_share_a_recorder(pipe: Pipe) -> None:
+def test_threads_share_a_recorder(output: Output) -> None:
     """Every line is whole, every number is there once, and they are in order."""
-    recorder = Recorder("worker", 0, environment=RUN, descriptor=pipe.writer)
+    recorder = Recorder("worker", 0, environment=RUN, descriptor=output.descriptor)
     threads, each = 8, 40
 
     def write(thread: int) -> None:
@@ -114,37 +109,39 @@ def test_threads_share_a_recorder(pipe: Pipe) -> None:
         thread.start()
     for thread in started:
         thread.join()
-    records = pipe.records()
+    records = output.records()
     assert [record["seq"] for record in records] == list(range(threads * each))
     for thread_number in range(threads):
         own = [r["local_step"] for r in records if r["epoch"] == thread_number]
         assert own == list(range(each))
 
 
-def test_a_record_is_one_write(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_one_write(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """One write of less than PIPE_BUF bytes reaches a pipe whole."""
     written: list[bytes] = []
     write = os.write
 
     def watch(descriptor: int, data: bytes) -> int:
-        if descriptor == pipe.writer:
+        if descriptor == output.descriptor:
             written.append(data)
         return write(descriptor, data)
 
     monkeypatch.setattr(os, "write", watch)
-    recorder = Recorder("worker", 0, environment=RUN, descriptor=pipe.writer)
+    recorder = Recorder("worker", 0, environment=RUN, descriptor=output.descriptor)
     recorder.write("event", message="m" * 10_000)
     (line,) = written
     assert len(line) <= 4096
     assert line.endswith(b"\n")
 
 
-def test_a_short_write_is_finished(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_is_finished(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     write = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:7]))
-    Recorder("worker", 0, environment=RUN, descriptor=pipe.writer).write("event", message="whole")
+    Recorder("worker", 0, environment=RUN, descriptor=output.descriptor).write(
+        "event", message="whole"
+    )
     monkeypatch.undo()
-    (record,) = pipe.records()
+    (record,) = output.records()
     assert record["message"] == "whole"
 
 

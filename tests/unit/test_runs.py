@@ -10,7 +10,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from lab.errors import InputError, LabError
 from lab.homecoming import bring_all_home, bring_one_home
 from lab.launch import Order, conduct, hyperparameters, prepare, with_seed
 from lab.lifecycle import NoView
-from lab.runs import RunDir, RunInfo, all_runs, find_run, runs_dir
+from lab.runs import RunDir, RunInfo, find_run, runs_dir
+from lab.summary import Summary
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, State, Volume
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
@@ -49,7 +51,7 @@ def unseen() -> Iterator[NoView]:
     yield NoView()
 
 
-def go(run: RunDir, environment: FakeEnvironment, **changes: Any) -> Any:
+def go(run: RunDir, environment: FakeEnvironment, **changes: object) -> Summary:
     given: dict[str, Any] = {
         "boot": lambda: environment,
         "found": None,
@@ -153,7 +155,9 @@ class Breaking(FakeEnvironment):
     fault: Callable[[], BaseException] = KeyboardInterrupt
     left = 1
 
-    def ship(self, run_id: str, offsets: Any, *, follow: bool) -> Iterator[Chunk | None]:
+    def ship(
+        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+    ) -> Iterator[Chunk | None]:
         for chunk in super().ship(run_id, offsets, follow=follow):
             yield chunk
             if self.left and chunk is not None and chunk.path.startswith("tasks/"):
@@ -280,7 +284,7 @@ def test_a_run_under_way_comes_home_in_pieces(tmp_path: Path, environment: FakeE
     assert copy == environment.volume.records("r1", "worker-0").read_bytes()
 
 
-def _hold(path: Path, held: Any, leave: Any) -> None:
+def _hold(path: Path, held: Event, leave: Event) -> None:
     with RunDir(path).locked():
         held.set()
         leave.wait(20)

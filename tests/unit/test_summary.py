@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ def test_records_are_found_wherever_the_pieces_end(cuts: list[int]) -> None:
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     reader = LineReader()
-    pieces = [data[start:stop] for start, stop in zip(edges, edges[1:], strict=False)]
+    pieces = [data[start:stop] for start, stop in pairwise(edges)]
     assert [found for piece in pieces for found in reader.feed(piece)] == lines
 
 

@@ -109,6 +109,8 @@ def test_the_plain_view_says_states_epochs_and_little_else(
     assert "worker-0: epoch 2/5, local step 100" in lines
     assert len(lines) <= 3 + 2 + 20 / 5
     assert "\x1b" not in stream.getvalue()
+    view.notice(EVIL)
+    assert "\x1b" not in stream.getvalue()
     assert lines[-1].endswith("\\x1b]0;owned\\x07[bold red]no markup[/]")
 
 

@@ -40,6 +40,10 @@ class LocalBackend:
             )
         return None
 
+    def unready(self, plan: Plan, *, root: Path) -> str | None:
+        """Processes need nothing beside what `unavailable` looks for."""
+        return None
+
     def up(self, plan: Plan, *, root: Path, say: Say) -> LocalEnvironment:
         """Boot an environment and wait until every agent is there.
 
@@ -51,20 +55,14 @@ class LocalBackend:
         Raises:
             LabError: It did not come up; nothing is left behind.
         """
-        with state.locked(plan.name):
-            there = self.find(plan.name)
-            if there is not None:
-                raise LabError(
-                    f"the local environment {plan.name!r} is up already, for {there.root}",
-                    f"use it, or take it down with `lab down {plan.name}`",
-                )
-            why_not = isolation.why_not()
-            kind = Isolation.NAMESPACES if why_not is None else Isolation.PROCESSES
-            if kind is Isolation.PROCESSES:
-                self._check_ports(layout.ports_of(layout.addresses_of(plan, kind)))
-            for notice in layout.notices_of(plan, why_not):
-                say(notice)
-            return _boot(plan, kind, state.place(plan.name), root=root.resolve(), say=say)
+        try:
+            with state.locked(plan.name):
+                return self._up(plan, root.resolve(), say)
+        except OSError as error:
+            raise LabError(
+                f"the state directory {state.base()} cannot be used: {error.strerror}",
+                "make room on it, or name another one in LAB_STATE",
+            ) from error
 
     def find(self, project: str) -> LocalEnvironment | None:
         """The environment of this name that is up, whatever directory one stands in."""
@@ -79,6 +77,21 @@ class LocalBackend:
     def all(self) -> list[Environment]:
         """Every environment of this backend that is up."""
         return list(_found())
+
+    def _up(self, plan: Plan, root: Path, say: Say) -> LocalEnvironment:
+        there = self.find(plan.name)
+        if there is not None:
+            raise LabError(
+                f"the local environment {plan.name!r} is up already, for {there.root}",
+                f"use it, or take it down with `lab down {plan.name}`",
+            )
+        why_not = isolation.why_not()
+        kind = Isolation.NAMESPACES if why_not is None else Isolation.PROCESSES
+        if kind is Isolation.PROCESSES:
+            self._check_ports(layout.ports_of(layout.addresses_of(plan, kind)))
+        for notice in layout.notices_of(plan, why_not):
+            say(notice)
+        return _boot(plan, kind, state.place(plan.name), root=root, say=say)
 
     def _check_ports(self, ports: list[int]) -> None:
         """Its servers listen only while a run lasts, so that a look at the ports is not enough."""
@@ -134,6 +147,10 @@ def _boot(plan: Plan, kind: Isolation, place: Place, *, root: Path, say: Say) ->
             stdin.write(GO)
         environment = LocalEnvironment(place, record)
         _wait_for_agents(environment, supervisor, place)
+    except (ProcessLookupError, BrokenPipeError) as error:
+        fault = _ended_at_once(plan.name, supervisor, place)
+        _undo(place, supervisor)
+        raise fault from error
     except BaseException:
         _undo(place, supervisor)
         raise
@@ -148,10 +165,8 @@ def _wait_for_agents(
     missing = [task.task for task in environment.tasks()]
     deadline = time.monotonic() + _BOOT_WITHIN_S
     while missing:
-        code = supervisor.poll()
-        if code is not None:
-            said = last_lines(place.log, 3) or f"exit code {code}"
-            raise LabError(f"the local environment {environment.project!r} did not come up: {said}")
+        if supervisor.poll() is not None:
+            raise _ended_at_once(environment.project, supervisor, place)
         for task in missing:
             if place.ended(task).exists():
                 said = last_lines(place.output(task), 3) or "it said nothing"
@@ -164,6 +179,11 @@ def _wait_for_agents(
         missing = [task for task in missing if not volume.agent(task).exists()]
         if missing:
             time.sleep(_POLL_S)
+
+
+def _ended_at_once(project: str, supervisor: subprocess.Popen[bytes], place: Place) -> LabError:
+    said = last_lines(place.log, 3) or f"exit code {supervisor.wait()}"
+    return LabError(f"the local environment {project!r} did not come up: {said}")
 
 
 def _undo(place: Place, supervisor: subprocess.Popen[bytes]) -> None:

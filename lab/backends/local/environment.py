@@ -16,7 +16,7 @@ from pathlib import Path
 from lab.backends import Chunk, Say, TaskInfo
 from lab.backends.local import state
 from lab.backends.local.interpreter import environ
-from lab.backends.local.process import Identity, descendants, inner_pid
+from lab.backends.local.process import Identity, descendants, inner_pid, running
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow as follow_lines
 from lab.errors import InputError, LabError
@@ -230,7 +230,7 @@ class LocalEnvironment:
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
                 _reap(supervisor.pid)
-                if not supervisor.alive() and not any(_exists(pid) for pid in below):
+                if not supervisor.alive() and not any(running(pid) for pid in below):
                     return
                 time.sleep(_POLL_S)
         raise LabError(
@@ -252,7 +252,7 @@ class LocalEnvironment:
             return {}
         said = {task.task: self._presence_pid(task.task) for task in self._record.tasks}
         if self._record.isolation is Isolation.PROCESSES:
-            return {task: pid for task, pid in said.items() if pid is not None and _exists(pid)}
+            return {task: pid for task, pid in said.items() if pid is not None and running(pid)}
         seen = {inner_pid(pid): pid for pid in descendants(self._record.process.pid)}
         return {task: seen[pid] for task, pid in said.items() if pid is not None and pid in seen}
 
@@ -286,16 +286,6 @@ def _logs(
     width = max(map(len, files), default=0)
     for task, line in follow_lines(files, tail, alive):
         yield f"{task:<{width}}  | {line}"
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _reap(pid: int) -> None:

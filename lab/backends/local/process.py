@@ -65,6 +65,11 @@ class Identity:
             os.close(descriptor)
 
 
+def running(pid: int) -> bool:
+    """Whether a process with this id runs; one that only waits to be reaped does not."""
+    return _look(pid)[0] not in _DEAD
+
+
 def descendants(pid: int) -> list[int]:
     """All processes below this one, children before grandchildren. Linux only."""
     children: dict[int, list[int]] = {}

@@ -62,7 +62,7 @@ def command(
     data = project.check_data_dir(data_dir)
     home = runs_dir(runs_dir_)
     plan = place(described, take_inventory(gpus, described))
-    chosen = choose(backend, plan.name, backends(), say)
+    chosen = choose(backend, plan, root, backends(), say)
     order = Order(
         experiment=wanted,
         argv=(*wanted.args, *rest),

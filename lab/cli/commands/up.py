@@ -25,7 +25,7 @@ def command(
     described = load_cluster(path)
     root = find_root(path)
     plan = place(described, take_inventory(gpus, described))
-    chosen = choose(backend, plan.name, backends(), say)
+    chosen = choose(backend, plan, root, backends(), say)
     if chosen.environment is not None:
         check_same(chosen.environment, plan.cluster_sha256, str(path))
         say(f"environment {plan.name!r} is up already; train with `lab run async`")

@@ -1,0 +1,242 @@
+"""Real runs through the command line, on plain processes of this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 240
+
+pytestmark = pytest.mark.tensorflow
+
+CLUSTER = """\
+version: 1
+name: e2e-cli
+nodes: {tf1: {}, tf2: {}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf2]}}
+port: 24222
+"""
+
+STEPS = """\
+import os, signal, sys, time
+from lab.task.recorder import Recorder
+
+task = os.environ["LAB_TASK"]
+recorder = Recorder(*task.split("-")[:1], int(task.split("-")[1]))
+recorder.write("start")
+if task == "ps-0":
+    signal.pause()
+for step in range(1, STEPS + 1):
+    recorder.write("step", epoch=0, local_step=step, global_step=step, loss=1 / step)
+    time.sleep(0.02)
+recorder.write("final", local_step=STEPS, global_step=STEPS, accuracy=0.5, status="succeeded")
+"""
+
+
+def environ(project: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
+    return {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state")}
+
+
+def lab(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "lab", *words],
+        cwd=project,
+        env=environ(project),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def run_of(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return lab(project, "run", "async", "--backend", "local", "--gpus", "none", *words)
+
+
+def ours(project: Path) -> list[str]:
+    """The command lines of all processes that know this project's state directory."""
+    mark = f"LAB_STATE={project / 'state'}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    """A project whose programs a test writes; nothing of it is left at the end."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "scripts").mkdir()
+    yield tmp_path
+    lab(tmp_path, "down", "--all", "--yes", "--discard")
+    assert ours(tmp_path) == []
+
+
+def program(project: Path, text: str) -> None:
+    (project / "scripts/mnist_async.py").write_text(text)
+
+
+def steps(count: int) -> str:
+    return STEPS.replace("STEPS", str(count))
+
+
+def left_nothing(project: Path) -> bool:
+    return ours(project) == [] and not list((project / "state").glob("local/*/"))
+
+
+def the_run(project: Path) -> Path:
+    (run,) = (project / "runs").iterdir()
+    return run
+
+
+def numbers(run: Path, task: str) -> list[int]:
+    lines = (run / "tasks" / f"{task}.jsonl").read_text().splitlines()
+    return [json.loads(line)["seq"] for line in lines]
+
+
+def wait_for(what: str, done: object, patience_s: float = 60) -> None:
+    deadline = time.monotonic() + patience_s
+    while not done():  # type: ignore[operator]
+        assert time.monotonic() < deadline, f"no {what}"
+        time.sleep(0.05)
+
+
+def test_mnist_is_trained_from_one_command(tmp_path: Path) -> None:
+    words = ["--epochs", "1", "--seed", "3", "--json", "--runs-dir", str(tmp_path / "runs")]
+    done = run_of(tmp_path, *words, "--cluster", str(ROOT / "cluster.yaml"))
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout.splitlines()[-1])
+    assert summary["state"] == "succeeded"
+    assert summary["global_step"] == 3 * 550
+    assert summary["updates_conserved"] is True
+    assert summary["records_lost"] == 0
+    assert 0.4 < summary["accuracy"] < 0.8
+    assert 0 < summary["first_step_s"] < summary["wall_s"]
+    workers = [task for task in summary["tasks"] if task["job_name"] == "worker"]
+    assert [task["local_step"] for task in workers] == [550] * 3
+    assert max(task["global_step"] for task in workers) == 1650
+    run = the_run(tmp_path)
+    assert json.loads((run / "run.json").read_text())["seed"] == 3
+    assert json.loads((run / "summary.json").read_text()) == summary
+    assert list((run / "model").iterdir())
+    assert left_nothing(tmp_path)
+
+
+def test_a_program_that_crashes_at_once(project: Path) -> None:
+    program(project, "import sys\nprint('\\x1b]0;owned\\x07')\nsys.exit('cannot find the data')\n")
+    done = run_of(project)
+    assert done.returncode == 1
+    assert "cannot find the data" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: run ")
+    assert "\x1b" not in done.stdout + done.stderr
+    assert json.loads((the_run(project) / "run.json").read_text())["state"] == "failed"
+    assert left_nothing(project)
+
+
+def test_a_program_that_prints_binary_rubbish(project: Path) -> None:
+    program(
+        project,
+        "import os, sys\nos.write(1, bytes(range(256)) * 40 + b'\\nlab kind=step what\\n')\n"
+        "import signal\nif os.environ['LAB_TASK'] == 'ps-0': signal.pause()\n",
+    )
+    done = run_of(project)
+    assert done.returncode == 0, done.stderr
+    assert bytes(range(11, 256)) in (the_run(project) / "logs/worker-0.log").read_bytes()
+    assert left_nothing(project)
+
+
+def test_ctrl_c(project: Path) -> None:
+    program(project, steps(100_000))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab", "run", "async", "--backend", "local", "--gpus", "none"],
+        cwd=project,
+        env=environ(project),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    records = project / "runs"
+    wait_for("record", lambda: any(records.glob("*/tasks/worker-1.jsonl")))
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1].startswith("error: run ")
+    assert "cancelled" in out
+    summary = json.loads((the_run(project) / "summary.json").read_text())
+    assert (summary["state"], summary["records_lost"]) == ("cancelled", 0)
+    assert left_nothing(project)
+
+
+def test_the_helper_is_killed_and_every_line_comes_home_once(project: Path) -> None:
+    program(project, steps(300))
+    assert lab(project, "up", "--backend", "local", "--gpus", "none").returncode == 0
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab", "run", "async", "--gpus", "none"],
+        cwd=project,
+        env=environ(project),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for("record", lambda: any((project / "runs").glob("*/tasks/worker-1.jsonl")))
+    process.kill()
+    process.wait()
+    run = the_run(project)
+    assert json.loads((run / "run.json").read_text())["state"] in {"starting", "training"}
+    # `collect` brings what there is; again and again, until the run has ended.
+    wait_for(
+        "end",
+        lambda: lab(project, "collect", "last").returncode == 0 and (run / "summary.json").exists(),
+    )
+    assert json.loads((run / "summary.json").read_text())["state"] == "succeeded"
+    for task in ("worker-0", "worker-1"):
+        assert numbers(run, task) == list(range(302))
+    # A second run in the environment that is up, then its end.
+    program(project, steps(3))
+    assert run_of(project).returncode == 0
+    states = json.loads(lab(project, "ps", "--json").stdout)
+    assert {row["state"] for row in states} == {"succeeded"}
+    assert lab(project, "down").returncode == 0
+    assert left_nothing(project)
+
+
+def test_a_dead_environments_runs_come_home_before_a_new_one_takes_its_place(
+    project: Path,
+) -> None:
+    program(project, steps(100_000))
+    assert lab(project, "up", "--backend", "local", "--gpus", "none").returncode == 0
+    helper = subprocess.Popen(
+        [sys.executable, "-m", "lab", "run", "async", "--gpus", "none"],
+        cwd=project,
+        env=environ(project),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_for("record", lambda: any((project / "runs").glob("*/tasks/worker-1.jsonl")))
+    helper.kill()
+    helper.wait()
+    record = json.loads((project / "state/local/e2e-cli/environment.json").read_text())
+    os.kill(record["process"]["pid"], signal.SIGKILL)
+    wait_for("end of all processes", lambda: ours(project) == [])
+    first = the_run(project)
+    program(project, steps(3))
+    assert run_of(project).returncode == 0
+    info = json.loads((first / "run.json").read_text())
+    assert (info["state"], info["reason"]) == ("lost", "its environment has gone")
+    found = numbers(first, "worker-0")
+    assert found == list(range(len(found)))
+    assert left_nothing(project)

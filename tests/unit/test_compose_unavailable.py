@@ -1,0 +1,91 @@
+"""Why there is no engine with compose here: one line each, with the mend."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from lab.backends.compose import ComposeBackend
+from lab.backends.compose.engine import Engine, answering
+from lab.errors import LabError
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only directory where commands are found; it is empty."""
+    for name in ("DOCKER_CONTEXT", "DOCKER_TLS_VERIFY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def a_docker(folder: Path, script: str) -> None:
+    command = folder / "docker"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+
+
+def reason() -> str:
+    fault = ComposeBackend().unavailable()
+    assert fault is not None
+    assert "\n" not in fault
+    return fault
+
+
+def test_no_docker_command(commands: Path) -> None:
+    assert reason().startswith("there is no docker command; install Docker Engine")
+
+
+def test_no_engine(commands: Path) -> None:
+    a_docker(commands, "exit 0")
+    assert "no Docker engine answers; start it" in reason()
+
+
+def test_an_engine_that_hangs_up(commands: Path, tmp_path: Path) -> None:
+    a_docker(commands, "exit 0")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "docker.sock"))
+        assert "no Docker engine answers; start it" in reason()
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo \"docker: 'compose' is not a docker command.\" >&2; exit 1", "no compose plugin"),
+        ("echo 2.3.3", "docker compose 2.3.3 is too old; install 2.17"),
+    ],
+)
+def test_no_compose(
+    commands: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    monkeypatch.setattr(Engine, "version", lambda self: "28.0.0")
+    a_docker(commands, script)
+    assert said in reason()
+    a_docker(commands, "echo v2.40.3-desktop.1")
+    assert ComposeBackend().unavailable() is None
+
+
+def test_no_permission() -> None:
+    import docker.errors  # noqa: PLC0415
+    import requests.exceptions  # noqa: PLC0415
+
+    # As docker-py puts it when it negotiates the version, and when it asks later.
+    denied = "('Connection aborted.', PermissionError(13, 'Permission denied'))"
+    for error in (
+        docker.errors.DockerException(f"Error while fetching server API version: {denied}"),
+        requests.exceptions.ConnectionError(denied),
+    ):
+        with pytest.raises(LabError, match="usermod -aG docker"), answering("asking"):
+            raise error
+
+
+def test_an_engine_that_is_silent() -> None:
+    import requests.exceptions  # noqa: PLC0415
+
+    with pytest.raises(LabError, match="does not answer"), answering("asking"):
+        raise requests.exceptions.ReadTimeout("Read timed out. (read timeout=60)")
