@@ -106,7 +106,7 @@ def test_without_the_helper_and_collected_later(project: Path) -> None:
     lab(project, "render", "--gpus", "none")
     variables = {"LAB_EXPERIMENT": "async", "LAB_FLAGS": "--epochs 1 --seed 7"}
     call(project, "docker", "compose", "up", "--exit-code-from", "ps-0", **variables)
-    lab(project, "collect", "--name", NAME, "--runs-dir", "later")
+    lab(project, "collect", "--runs-dir", "later")
     (home,) = (path for path in (project / "later").iterdir() if not path.is_symlink())
     summary = json.loads((home / "summary.json").read_text())
     assert (summary["state"], summary["global_step"]) == ("succeeded", 3 * BATCHES)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.local import LocalBackend, isolation
+from lab.backends.local import LocalBackend, interpreter, isolation
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.process import Identity, descendants
 from lab.errors import InputError, LabError
@@ -296,7 +296,7 @@ def test_helper_that_dies_leaves_the_environment(kind: str, project: Path) -> No
     helper = subprocess.run(
         [sys.executable, "-c", code, str(project)],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=interpreter.environ(),
         capture_output=True,
         check=False,
     )
@@ -332,7 +332,7 @@ def test_two_ups_at_once(kind: str, project: Path) -> None:
         subprocess.Popen(
             [sys.executable, "-c", code, str(project)],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env=interpreter.environ(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
