@@ -22,6 +22,7 @@ from lab.provenance import git_state, versions
 from lab.runs import RunDir, RunInfo
 from lab.summary import Summary
 from lab.task.experiments import Experiment
+from lab.task.flags import training_flags
 from lab.task.protocol import State, new_run_id
 
 MAX_SEED: Final = 2**31
@@ -58,7 +59,7 @@ def prepare(order: Order, home: Path) -> RunDir:
         OSError: The directory cannot be written.
     """
     argv = with_seed(order.experiment, order.argv)
-    parameters = hyperparameters(order.experiment, argv)
+    parameters = defaults(order.experiment) | hyperparameters(order.experiment, argv)
     seed = parameters.get("seed")
     info = RunInfo(
         run_id=new_run_id(order.experiment.name),
@@ -90,6 +91,13 @@ def with_seed(experiment: Experiment, argv: Sequence[str]) -> tuple[str, ...]:
     if "seed" not in experiment.flags or "seed" in hyperparameters(experiment, argv):
         return tuple(argv)
     return (f"--seed={secrets.randbelow(MAX_SEED)}", *argv)
+
+
+def defaults(experiment: Experiment) -> dict[str, Any]:
+    """What the program takes where nothing is given, as far as it does not depend on the model."""
+    parser = training_flags("")
+    known = {name: parser.get_default(name) for name in experiment.flags}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
@@ -166,8 +174,8 @@ def _follow(run: RunDir, environment: Environment, view: View) -> None:
             lifecycle.submit(run, environment)
         lifecycle.bring_home(run, environment, follow=True, view=view)
     except KeyboardInterrupt:
-        view.notice("interrupted: the run ends and comes home; Ctrl-C again gives up on it")
         environment.cancel(run.run_id, INTERRUPTED)
+        view.notice("interrupted: the run ends and comes home; Ctrl-C again gives up on it")
         lifecycle.bring_home(run, environment, follow=True, view=view)
         raise
     except OSError as error:

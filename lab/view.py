@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any, Final
 
 from rich.box import SIMPLE_HEAD
@@ -109,7 +109,8 @@ class LiveView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        with suppress(OSError):  # the terminal was closed
+            self._live.stop()
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
         """New records of a task."""
@@ -127,8 +128,9 @@ class LiveView:
         """Nothing: a thread of rich's draws four times a second."""
 
     def notice(self, line: str) -> None:
-        """One line above the table."""
-        self._live.console.print(Text(visible(line)))
+        """One line above the table; a terminal that was closed ends nothing."""
+        with suppress(OSError):
+            self._live.console.print(Text(visible(line)))
 
     def _render(self) -> Group:
         table = _table(
@@ -193,8 +195,9 @@ class PlainView:
         """Nothing: lines come with what they report."""
 
     def notice(self, line: str) -> None:
-        """One line."""
-        print(visible(line), file=self._stream, flush=True)
+        """One line; a reader who has gone ends nothing."""
+        with suppress(OSError):
+            print(visible(line), file=self._stream, flush=True)
 
     def _where(self, task: str) -> str:
         progress = self._tasks.progress[task]

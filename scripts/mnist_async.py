@@ -12,12 +12,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from mnist_model import MODELS, share_correct, starting_point
 from placement import ps_strategy
+from session import Session, roll_call
 
 from lab.task.data import load_mnist
 from lab.task.flags import parse, training_flags
 from lab.task.interrupt import leave_on_interrupt
 from lab.task.model import SavedModel, save_model
-from lab.task.program import ProgramError, report_failure, run_directory
+from lab.task.program import ProgramError, make_directory, report_failure, run_directory
 from lab.task.recorder import Recorder
 
 CHECKPOINT_EVERY_S = 60
@@ -73,7 +74,7 @@ run_dir = run_directory()
 checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
 checkpoint = None
 if is_chief and checkpoint_dir:
-    checkpoint_dir.mkdir(parents=True, exist_ok=True)
+    make_directory(checkpoint_dir)
     checkpoint = tf.train.latest_checkpoint(checkpoint_dir)
 initial_values, steps_done = starting_point(model, flags.seed, checkpoint)
 
@@ -106,12 +107,13 @@ with tf.device(
     accuracy = share_correct(logits, labels)
 
     # Count: take a number. No two steps get the same, and when all are taken this fails, so that
-    # the training has exactly as many updates as numbers.
-    with tf.control_dependencies(gradients), tf.device(global_step.device):
+    # the training has exactly as many updates as numbers. Nothing is changed before that.
+    everyone = roll_call([*(f"/job:ps/task:{task}" for task in range(len(flags.ps_hosts))), myself])
+    with tf.control_dependencies([*gradients, *everyone]), tf.device(global_step.device):
         number = tf.count_up_to(global_step, all_steps)
 
-    # Apply, at once. Without the lock two workers could write a variable at the same time, and
-    # one of the two updates would be lost.
+    # Apply, at once, under each variable's lock: of two workers that write the same variable at
+    # the same time one waits, and no update is lost.
     learning_rate = tf.train.exponential_decay(
         flags.learning_rate or model.asynchronous_rate,
         step_at_read,
@@ -149,7 +151,8 @@ missing_variables = tf.report_uninitialized_variables(tf.global_variables())
 config = tf.ConfigProto(
     log_device_placement=flags.log_device_placement, device_filters=["/job:ps", myself]
 )
-session = tf.Session(server.target, config=config)
+recorder.write("event", message="waits for the parameter servers and the chief")
+session = Session(server.target, recorder, config)
 
 # The chief initializes the variables, and the others wait until it has. A chief that was started
 # again finds them in place and goes on; a new one must not find an earlier run's.

@@ -13,12 +13,13 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from mnist_model import MODELS, share_correct, starting_point
 from placement import ps_strategy
+from session import Session, roll_call
 
 from lab.task.data import load_mnist
 from lab.task.flags import parse, positive, training_flags
 from lab.task.interrupt import leave_on_interrupt
 from lab.task.model import SavedModel, save_model
-from lab.task.program import ProgramError, report_failure, run_directory
+from lab.task.program import ProgramError, make_directory, report_failure, run_directory
 from lab.task.recorder import Recorder
 
 CHECKPOINT_EVERY_S = 60
@@ -78,7 +79,7 @@ run_dir = run_directory()
 checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
 checkpoint = None
 if is_chief and checkpoint_dir:
-    checkpoint_dir.mkdir(parents=True, exist_ok=True)
+    make_directory(checkpoint_dir)
     checkpoint = tf.train.latest_checkpoint(checkpoint_dir)
 initial_values, steps_done = starting_point(model, flags.seed, checkpoint)
 
@@ -133,10 +134,12 @@ with tf.device(
         variable_averages=follower,
         variables_to_average=list(variables.values()),
     )
-    hand_in_and_wait = optimizer.apply_gradients(
-        [*zip(gradients, variables.values(), strict=True), (-1.0 / learning_rate, probe)],
-        global_step=global_step,
-    )
+    everyone = roll_call([*(f"/job:ps/task:{task}" for task in range(len(flags.ps_hosts))), myself])
+    with tf.control_dependencies(everyone):  # Nothing is changed before that.
+        hand_in_and_wait = optimizer.apply_gradients(
+            [*zip(gradients, variables.values(), strict=True), (-1.0 / learning_rate, probe)],
+            global_step=global_step,
+        )
     with tf.control_dependencies([hand_in_and_wait]):
         released_at = tf.timestamp()
     waited = released_at - computed_at
@@ -167,7 +170,8 @@ missing_variables = optimizer.ready_for_local_init_op
 config = tf.ConfigProto(
     log_device_placement=flags.log_device_placement, device_filters=["/job:ps", myself]
 )
-session = tf.Session(server.target, config=config)
+recorder.write("event", message="waits for the parameter servers and the chief")
+session = Session(server.target, recorder, config)
 
 # The chief initializes the variables, and the others wait until it has. A chief that was started
 # again finds them in place and goes on; a new one must not find an earlier run's.

@@ -41,7 +41,8 @@ def initial_parameters(model: str, seed: int) -> Parameters:
         values = random.standard_normal((rows, columns), np.float32)
         while (outside := np.abs(values) > 2).any():
             values[outside] = random.standard_normal(int(outside.sum()), np.float32)
-        return np.float32(0.1) * values
+        scaled: Floats = np.float32(0.1) * values
+        return scaled
 
     weights1, weights2 = truncated(PIXELS, HIDDEN), truncated(HIDDEN, CLASSES)
     zeros1, zeros2 = np.zeros(HIDDEN, np.float32), np.zeros(CLASSES, np.float32)
@@ -52,7 +53,7 @@ def logits(parameters: Parameters, images: Floats) -> Floats:
     """Images [n, 784] to logits [n, 10]."""
     if "weights" in parameters:
         return images @ parameters["weights"] + parameters["biases"]
-    hidden = np.maximum(images @ parameters["weights1"] + parameters["biases1"], 0)
+    hidden: Floats = np.maximum(images @ parameters["weights1"] + parameters["biases1"], 0)
     return hidden @ parameters["weights2"] + parameters["biases2"]
 
 
@@ -88,7 +89,7 @@ def loss_and_gradients(
     error /= np.float32(len(labels))
     if "weights" in parameters:
         return loss, {"weights": images.T @ error, "biases": error.sum(0)}
-    hidden = np.maximum(images @ parameters["weights1"] + parameters["biases1"], 0)
+    hidden: Floats = np.maximum(images @ parameters["weights1"] + parameters["biases1"], 0)
     back = (error @ parameters["weights2"].T) * (hidden > 0)
     weights1, weights2 = parameters["weights1"], parameters["weights2"]
     loss += float(L2 * ((weights1**2).sum() + (weights2**2).sum()) / 2)

@@ -38,7 +38,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         Command(
             "run",
             RUN,
-            "train an experiment on the cluster, and collect what every task reports",
+            "train an experiment and collect what every task says",
             (
                 ("lab run async --epochs 2", "three workers, each on its own"),
                 (
@@ -74,7 +74,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
         Command(
             "collect",
             RUN,
-            "bring home what tasks have reported, also without the helper that began the run",
+            "bring home what is still on the run volumes",
             (
                 ("lab collect", "every run that is not complete at home"),
                 ("lab collect last", "one run; no line comes twice"),

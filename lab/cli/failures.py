@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -44,8 +45,13 @@ def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
 
 
 def say(line: str) -> None:
-    """Write one line to stderr, with control sequences made visible."""
-    print(visible(line), file=sys.stderr, flush=True)
+    """Write one line to stderr, with control sequences made visible.
+
+    Where the terminal or the reader has gone, nobody is left to tell, and what is under way, a
+    clean-up perhaps, goes on.
+    """
+    with contextlib.suppress(OSError):
+        print(visible(line), file=sys.stderr, flush=True)
 
 
 def _explain(error: Exception) -> int:

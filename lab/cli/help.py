@@ -33,17 +33,19 @@ def short() -> str:
 def full() -> str:
     """What `lab --help` says: every command."""
     lines = [_TITLE, "", "usage: lab COMMAND [FLAGS]"]
+    width = len("COMMAND --help")
     for group, heading in _HEADINGS.items():
         members = [command for command in COMMANDS.values() if command.group == group]
         lines += ["", f"{heading}:"]
-        lines += _lines([(command.name, command.summary) for command in members])
+        lines += _lines([(command.name, command.summary) for command in members], width)
     lines += ["", "Everywhere:"]
     lines += _lines(
         [
             ("COMMAND --help", "usage and examples of one command"),
             ("--debug", "show the traceback of an error"),
             ("--version", "the version"),
-        ]
+        ],
+        width,
     )
     return "\n".join(lines)
 
@@ -66,9 +68,9 @@ def of_command(command: Command, function: Callable[..., None]) -> str:
                 for name, flag in program.items()
             ]
             lines += ["", f"{parameter.kind.help}:", *_lines(rows)]
-    width = max(len(line) for line, _ in command.examples)
     lines += ["", "examples:"]
-    lines += [f"  {line.ljust(width)}   # {why}" for line, why in command.examples]
+    for line, why in command.examples:
+        lines += [f"  # {why}", f"  {line}"]
     return "\n".join(lines)
 
 
@@ -103,6 +105,6 @@ def _explained(parameter: Parameter) -> str:
     return parameter.kind.help
 
 
-def _lines(rows: list[tuple[str, str]]) -> list[str]:
-    width = max((len(left) for left, _ in rows), default=0)
+def _lines(rows: list[tuple[str, str]], width: int = 0) -> list[str]:
+    width = max([width, *(len(left) for left, _ in rows)])
     return [f"  {left.ljust(width)}   {right}".rstrip() for left, right in rows]

@@ -15,7 +15,7 @@ ClusterFile = Annotated[
 BackendName = Annotated[
     str,
     Flag(
-        "auto, local (processes) or compose (containers)",
+        "auto, local (processes), compose (containers)",
         one_of(*BACKENDS),
         shows="NAME",
     ),
@@ -23,7 +23,7 @@ BackendName = Annotated[
 GpuMode = Annotated[
     str,
     Flag(
-        "how GPUs are pinned: auto, uuid, index (for another box) or none",
+        "how GPUs are pinned: auto, uuid, index or none",
         one_of("auto", "uuid", "index", "none"),
         shows="MODE",
     ),

@@ -119,7 +119,7 @@ def parse(
     everyone = flags.ps_hosts + flags.worker_hosts
     for host in everyone:
         if everyone.count(host) > 1:
-            parser.error(f"{host} is in the cluster twice; give each task a port of its own")
+            parser.error(f"{host} is in the cluster twice; give each task its own port")
     return flags
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +79,7 @@ def load_model(directory: Path) -> SavedModel:
             )
     except FileNotFoundError as error:
         raise DataError(f"{path}: is missing", "train the model first") from error
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise DataError(f"{path}: is no saved model ({error})", "train the model again") from error
 
 

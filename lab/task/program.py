@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from lab.task.data import DataError
 from lab.task.recorder import Recorder
+
+FAILED: Final = 1
+WRONG_INPUT: Final = 2
+
+# What TensorFlow raises when another task of the cluster does not answer any more.
+_PEER_LOST: Final = ("UnavailableError", "AbortedError")
+_TASK: Final = re.compile(r"/job:([a-z]+)/replica:0/task:([0-9]+)")
+_NO_NEWS: Final = re.compile(r"\s*|Graph execution error:|Detected at node.*")
 
 
 class ProgramError(Exception):
@@ -19,32 +29,65 @@ class ProgramError(Exception):
         super().__init__(f"{what}; {mend}")
 
 
-FAILED = 1
-WRONG_INPUT = 2
-
-
 def run_directory(environment: Mapping[str, str] | None = None) -> Path | None:
     """The directory of the run that this program belongs to; None when it was started by hand."""
     value = (os.environ if environment is None else environment).get("LAB_RUN_DIR")
     return Path(value) if value else None
 
 
-def report_failure(recorder: Recorder) -> None:
-    """Let a program that fails say why in a last record, before Python ends it.
+def make_directory(path: Path) -> None:
+    """Make a directory to write into, with all above it.
 
-    A `ProgramError` (exit code 1) or a `DataError` (exit code 2) is the user's to mend: it gives
-    one line on stderr. Everything else keeps its traceback.
+    Raises:
+        ProgramError: It cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ProgramError(
+            f"{path}: cannot be made ({error.strerror})", "give a directory that you may write"
+        ) from error
+
+
+def report_failure(recorder: Recorder) -> None:
+    """Let a program that fails say why in a last record, and end at once.
+
+    What the user can mend (a `ProgramError`, a `DataError`, another task that is gone) gives one
+    line on stderr; everything else keeps its traceback. The exit code is 2 for a `DataError`,
+    else 1.
     """
 
     def report(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        first_line = (str(error).splitlines() or [""])[0]
-        if isinstance(error, (ProgramError, DataError)):
-            recorder.write("final", status="failed", message=first_line)
-            print(f"error: {first_line}", file=sys.stderr)
-            sys.exit(WRONG_INPUT if isinstance(error, DataError) else FAILED)
-        recorder.write("final", status="failed", message=f"{kind.__name__}: {first_line}")
-        sys.__excepthook__(kind, error, traceback)
+        message = _message(error, recorder.task)
+        if message is None:
+            recorder.write("final", status="failed", message=f"{kind.__name__}: {_news(error)}")
+            sys.__excepthook__(kind, error, traceback)
+        else:
+            recorder.write("final", status="failed", message=message)
+            print(f"error: {message}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Not by returning: on its way out Python would close the session, which waits without end
+        # for a parameter server that is gone.
+        os._exit(WRONG_INPUT if isinstance(error, DataError) else FAILED)
 
     sys.excepthook = report
+
+
+def _message(error: BaseException, myself: str) -> str | None:
+    """The line for a failure that is not the program's own; None for one that is."""
+    if isinstance(error, (ProgramError, DataError)):
+        return _news(error)
+    if type(error).__name__ not in _PEER_LOST:
+        return None
+    named = (f"{job}-{index}" for job, index in _TASK.findall(str(error)))
+    peer = next((task for task in named if task != myself), "another task")
+    return f"lost contact with {peer}; see how it ended"
+
+
+def _news(error: BaseException) -> str:
+    """The first line of an error that says something."""
+    lines = str(error).splitlines()
+    return next((line for line in lines if not _NO_NEWS.fullmatch(line)), "").strip()

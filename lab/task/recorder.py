@@ -34,6 +34,7 @@ class Recorder:
     Attributes:
         run: The run's id, or `by-hand`.
         attempt: 0 for the first start of the program, one more for each restart.
+        task: The task's name, `worker-0` for `/job:worker/task:0`.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Recorder:
         environment = os.environ if environment is None else environment
         self.run = environment.get("LAB_RUN_ID") or BY_HAND
         self.attempt = int(environment.get("LAB_ATTEMPT") or 0)
+        self.task = f"{job_name}-{task_index}"
         self._job_name = job_name
         self._task_index = task_index
         self._descriptor = descriptor

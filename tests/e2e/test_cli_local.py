@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -179,6 +180,39 @@ def test_ctrl_c(project: Path) -> None:
     assert "cancelled" in out
     summary = json.loads((the_run(project) / "summary.json").read_text())
     assert (summary["state"], summary["records_lost"]) == ("cancelled", 0)
+    assert left_nothing(project)
+
+
+def test_the_terminal_is_closed(project: Path) -> None:
+    program(project, steps(100_000))
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(project)
+        words = ["run", "async", "--backend", "local", "--gpus", "none"]
+        os.execve(sys.executable, [sys.executable, "-m", "lab", *words], environ(project))  # noqa: S606
+    try:
+        wait_for("record", lambda: any((project / "runs").glob("*/tasks/worker-1.jsonl")))
+    finally:
+        os.close(terminal)
+    os.waitpid(child, 0)
+    assert json.loads((the_run(project) / "run.json").read_text())["state"] == "cancelled"
+    assert left_nothing(project)
+
+
+def test_the_reader_goes_and_the_run_ends_as_it_should(project: Path) -> None:
+    program(project, steps(100))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab", "run", "async", "--backend", "local", "--gpus", "none"],
+        cwd=project,
+        env=environ(project),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    process.stdout.read(1)
+    process.stdout.close()
+    process.wait(PATIENCE_S)
+    assert json.loads((the_run(project) / "run.json").read_text())["state"] == "succeeded"
     assert left_nothing(project)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from lab.backends.compose import ComposeBackend, ComposeEnvironment
 from lab.cluster import load_cluster
 from lab.errors import LabError
 from lab.gpus import Gpu, Inventory, take_inventory
-from lab.plan import Plan, place
+from lab.plan import Link, Plan, place
 from lab.render.compose import render
 from lab.task.protocol import Request, TaskStatus
 
@@ -43,7 +45,8 @@ if task["type"] == "ps":
 print("lab kind=start run=%s job_name=worker task_index=%d seq=0" % (
     os.environ["LAB_RUN_ID"], task["index"]))
 print("a title \\033]0;owned\\007 and half a line", end="", flush=True)
-sys.exit(3 if "--fail" in sys.argv else 0)
+if "--fail" in sys.argv:
+    sys.exit(3) if task["index"] == 0 else time.sleep(600)
 """
 
 NAME = "lab-e2e"
@@ -96,6 +99,7 @@ def module_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "scripts").mkdir()
     (root / "scripts" / "program.py").write_text(PROGRAM)
     (root / "scripts" / "mnist_async.py").write_text(PROGRAM)
+    (root / "scripts" / "long.py").write_text("import time\ntime.sleep(600)\n")
     return root
 
 
@@ -252,7 +256,6 @@ def test_a_run_from_request_to_collection(environment: ComposeEnvironment) -> No
 def test_a_second_run_is_refused_until_the_first_has_ended(
     environment: ComposeEnvironment, module_root: Path
 ) -> None:
-    (module_root / "scripts" / "long.py").write_text("import time\ntime.sleep(600)\n")
     long = Request("long", "long", "long.py", (), environment.cluster_spec())
     environment.submit(long)
     with pytest.raises(LabError, match="run long is under way"):
@@ -261,7 +264,8 @@ def test_a_second_run_is_refused_until_the_first_has_ended(
     files = collect(environment, "long", follow=True)
     assert set(states(files).values()) == {"cancelled"}
     environment.submit(request(environment, "third", "--fail"))
-    assert states(collect(environment, "third", follow=True))["worker-0"] == "failed"
+    ended = states(collect(environment, "third", follow=True))
+    assert ended == {"ps-0": "cancelled", "worker-0": "failed", "worker-1": "cancelled"}
 
 
 def test_an_unknown_run_is_named(environment: ComposeEnvironment) -> None:
@@ -273,11 +277,20 @@ def test_a_reader_that_leaves_leaves_nothing_behind(environment: ComposeEnvironm
     environment.submit(Request("left", "long", "long.py", (), environment.cluster_spec()))
     stream = environment.ship("left", {}, follow=True)
     assert next(stream) is not None
+    assert readers(environment)
     stream.close()
+    until = time.monotonic() + 10
+    while readers(environment):
+        assert time.monotonic() < until, "the run goes on, and its reader too"
+        time.sleep(0.1)
     environment.cancel("left", "enough")
     collect(environment, "left", follow=True)
-    for each in environment.seen():
-        assert "lab.task.volume" not in docker("top", each.id, "-o", "pid,args")
+
+
+def readers(environment: ComposeEnvironment) -> list[str]:
+    """Processes inside the containers that bring a run home."""
+    lines = [docker("top", each.id, "-o", "pid,args") for each in environment.seen()]
+    return [line for text in lines for line in text.splitlines() if "lab.task.volume" in line]
 
 
 def test_a_task_that_lost_its_network_is_restarted(
@@ -329,6 +342,30 @@ def test_a_boot_that_fails_leaves_nothing(
     with pytest.raises(KeyboardInterrupt):
         ComposeBackend().up(plan, root=root, say=interrupt)
     assert left_behind(plan.name) == []
+
+
+def test_a_link_holds_before_its_node_is_healthy(image: str, root: Path) -> None:
+    plan = place_on(root, "none", name="lab-e2e-link")
+    slow = replace(plan.nodes[1], link=Link(rate_bits=10_000_000))
+    plan = replace(plan, nodes=(plan.nodes[0], slow))
+    environment = ComposeBackend().up(plan, root=root, say=no_word)
+    try:
+        containers = inspect(environment)
+        # Only this anchor may change a network, its own.
+        assert containers["tf2"]["Config"]["User"] == "0:0"
+        (added,) = containers["tf2"]["HostConfig"]["CapAdd"]
+        assert added.removeprefix("CAP_") == "NET_ADMIN"
+        assert not containers["tf1"]["HostConfig"]["CapAdd"]
+        code = """
+from pyroute2 import IPRoute
+with IPRoute() as route:
+    print(sorted(each.get_attr("TCA_KIND") for each in route.get_qdiscs()))
+"""
+        for service, expected in (("tf2", True), ("worker-1", True), ("tf1", False)):
+            kinds = docker("exec", f"{plan.name}-{service}-1", "python", "-c", code)
+            assert ("tbf" in kinds) is expected, service
+    finally:
+        environment.down(no_word)
 
 
 def test_down_removes_what_is_labelled_and_nothing_else(image: str, root: Path) -> None:

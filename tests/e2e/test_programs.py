@@ -25,7 +25,7 @@ pytestmark = pytest.mark.tensorflow
 ASYNC, SYNC = "mnist_async.py", "mnist_sync.py"
 SEED = 7
 # Sums of float32 in another order: the difference grows with the number of updates.
-CLOSE = {"rtol": 2e-5, "atol": 2e-6}
+assert_close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-6)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_async_with_one_worker_equals_the_oracle_step_by_step(
         made.succeed()
         assert_whole(made.chief)
         steps = made.chief.kind("step", "epoch")
-        np.testing.assert_allclose(losses(steps), [step.loss for step in expected], **CLOSE)
+        assert_close(losses(steps), [step.loss for step in expected])
         assert [record["global_step"] for record in steps] == list(range(1, updates + 1))
         assert {record["staleness"] for record in steps} == {0}
         assert made.outcome()["probe"] == updates
@@ -90,7 +90,7 @@ def test_async_with_one_worker_equals_the_oracle_step_by_step(
         saved = load_model(tmp_path / "run" / "model")
         assert (saved.model, saved.global_step) == (model, updates)
         for name, value in expected[-1].parameters.items():
-            np.testing.assert_allclose(saved.parameters[name], value, **CLOSE)
+            assert_close(saved.parameters[name], value)
         parameters = dict(saved.parameters)
         assert made.outcome()["accuracy"] == pytest.approx(
             oracle.accuracy(parameters, mnist.test), abs=1e-4
@@ -127,13 +127,13 @@ def test_sync_equals_the_oracle_on_the_joined_batches(tmp_path: Path, mnist: Mni
             assert [record["global_step"] for record in steps] == list(range(1, updates + 1))
             own = zip(before[:updates], batches(mnist, index), strict=False)
             own_losses = [oracle.loss_and_gradients(now, *batch)[0] for now, batch in own]
-            np.testing.assert_allclose(losses(steps), own_losses, **CLOSE)
+            assert_close(losses(steps), own_losses)
             assert all(float(record["wait_time_s"]) >= 0 for record in steps)
             assert task.final["accuracy"] == made.outcome()["accuracy"]
         assert (made.outcome()["global_step"], made.outcome()["probe"]) == (updates, updates)
         saved = load_model(tmp_path / "run" / "model")
         for name, value in expected[-1].parameters.items():
-            np.testing.assert_allclose(saved.parameters[name], value, **CLOSE)
+            assert_close(saved.parameters[name], value)
 
 
 def test_async_loses_no_update_and_learns_as_the_oracle_does(tmp_path: Path, mnist: Mnist) -> None:
@@ -249,9 +249,30 @@ def test_training_resumes_from_a_checkpoint(tmp_path: Path, mnist: Mnist) -> Non
             assert made.outcome()["global_step"] == made.outcome()["probe"] == updates
             numbers = [record["global_step"] for record in made.chief.kind("step")]
             assert numbers == list(range(updates - half + 1, updates + 1))
+
+    # Another model cannot go on from there.
+    with cluster(ASYNC, tmp_path, "--model=mlp", checkpoints) as made:
+        chief = made.start("worker", 0)
+        assert chief.wait() == 1
+        last = chief.stderr.read_text().splitlines()[-1]
+        assert re.fullmatch(
+            r"error: .*model-60: is no checkpoint of this model; give another.*", last
+        )
     saved = load_model(tmp_path / "kept")
     for name, value in expected[-1].parameters.items():
-        np.testing.assert_allclose(saved.parameters[name], value, **CLOSE)
+        assert_close(saved.parameters[name], value)
+
+
+def test_a_worker_that_loses_its_parameter_server_ends_at_once(tmp_path: Path) -> None:
+    with cluster(SYNC, tmp_path, workers=2) as made:
+        made.start_all()
+        wait_for(lambda: any(r["kind"] == "step" for r in made.chief.records))
+        made.tasks["ps-0"].process.kill()
+        for task in made.worker_tasks:
+            assert task.wait(10) == 1
+            assert task.final["status"] == "failed"
+            assert task.final["message"] == "lost contact with ps-0; see how it ended"
+            assert task.stderr.read_text().splitlines()[-1] == f"error: {task.final['message']}"
 
 
 def test_bad_luck_is_one_line_and_ctrl_c_ends_everything(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def nothing_happened(project: Path) -> bool:
     ("words", "expected"),
     [
         # A misspelt flag is found before the command runs.
-        (["run", "async", "--epoch", "5"], "no option '--epoch' for `lab run`; did you mean '--epo"),
+        (["run", "async", "--epoch", "5"], "no option '--epoch' for `lab run`; did you mean '--ep"),
         (["run", "async", "--learning-rat=1"], "did you mean '--learning_rate'?"),
         (["run", "async", "--bakend", "local"], "did you mean '--backend'?"),
         (["render", "--chek"], "did you mean '--check'?"),

@@ -145,8 +145,8 @@ def test_a_container_that_never_started_says_why() -> None:
         (3, LabError, "run a is under way; wait for it"),
         (4, LabError, "run a is under way; see `lab runs`"),
         (1, LabError, "asking: run a is under way"),
-        (137, Gone, "asking: its container was stopped"),
-        (None, Gone, "asking: its container was stopped"),
+        (137, Gone, "asking: it broke off, its container was stopped"),
+        (None, Gone, "asking: it broke off, its container was stopped"),
     ],
 )
 def test_how_a_call_beside_the_volume_ended(

@@ -185,6 +185,19 @@ def test_the_recorder_is_light() -> None:
     [
         ('ProgramError("no luck", "try again")', 1, "no luck; try again", False),
         ('DataError("no data", "fetch it")', 2, "no data; fetch it", False),
+        (
+            'UnavailableError("From /job:worker/replica:0/task:0:\\nFrom /job:ps/replica:0/task:1")',
+            1,
+            "lost contact with ps-1; see how it ended",
+            False,
+        ),
+        ('AbortedError("gone")', 1, "lost contact with another task; see how it ended", False),
+        (
+            'LookupError("Graph execution error:\\n\\nDetected at node x\\nreason")',
+            1,
+            "LookupError: reason",
+            True,
+        ),
         ('ValueError("first\\nsecond")', 1, "ValueError: first", True),
         ("AssertionError()", 1, "AssertionError: ", True),
     ],
@@ -197,6 +210,8 @@ def test_a_failure_is_the_last_record(
         from lab.task.data import DataError
         from lab.task.program import ProgramError, report_failure
         from lab.task.recorder import Recorder
+        class UnavailableError(Exception): pass
+        class AbortedError(Exception): pass
         recorder = Recorder("worker", 0)
         report_failure(recorder)
         raise {raised}

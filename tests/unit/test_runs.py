@@ -65,7 +65,8 @@ def go(run: RunDir, environment: FakeEnvironment, **changes: object) -> Summary:
 def test_run_json_stands_before_anything_starts(run: RunDir) -> None:
     info = run.read()
     assert info.state is State.PENDING
-    assert info.hyperparameters["epochs"] == 1
+    assert info.hyperparameters["epochs"] == 1  # as given
+    assert info.hyperparameters["batch_size"] == 100  # the program's default
     assert info.seed == info.hyperparameters["seed"]
     assert f"--seed={info.seed}" in info.argv
     assert info.cluster == PLAN.cluster_spec()

@@ -7,7 +7,8 @@ with the volume and nothing else: no network, no capabilities, a read-only root.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -24,8 +25,15 @@ MODULE: Final = ("python", "-m", "lab.task.volume")
 KILLED: Final = 128
 """An exit code above it tells of a signal: the container was stopped under the call."""
 
-Output = Iterator[tuple[bytes | None, bytes | None]]
-"""Pieces of standard output and standard error as docker-py demultiplexes them."""
+
+class Output(Protocol):
+    """Pieces of standard output and standard error as docker-py demultiplexes them."""
+
+    def __next__(self) -> tuple[bytes | None, bytes | None]:
+        """The next piece."""
+
+    def close(self) -> None:
+        """Hang up."""
 
 
 class Channel(Protocol):
@@ -57,7 +65,7 @@ class ExecChannel:
             api = self.engine.client().api
             # The engine never ends an exec whose caller has gone. Nothing is ever written to this
             # one's standard input: its end tells it.
-            leash = ["--leash"] if "--follow" in arguments else []
+            leash: list[str] = []
             command = [*MODULE, *arguments, *leash]
             exec_id = api.exec_create(self.container_id, command, stdin=True)["Id"]
             output: Output = api.exec_start(exec_id, stream=True, demux=True)
@@ -112,16 +120,31 @@ class ReaderChannel:
 def _stdout(output: Output, doing: str) -> Generator[bytes, None, bytes]:
     """Hand on standard output; the end of standard error is returned."""
     said = b""
-    while True:
-        with answering(doing):
-            piece = next(output, None)
-        if piece is None:
-            return said
-        stdout, stderr = piece
-        if stderr:
-            said = (said + stderr)[-4096:]
-        if stdout:
-            yield stdout
+    ended = False
+    try:
+        while True:
+            with answering(doing):
+                piece = _next(output)
+            if piece is None:
+                ended = True
+                return said
+            stdout, stderr = piece
+            if stderr:
+                said = (said + stderr)[-4096:]
+            if stdout:
+                yield stdout
+    finally:
+        if not ended:
+            # Nobody reads on. docker-py's stream holds its socket open until it is told.
+            with suppress(OSError):
+                output.close()
+
+
+def _next(output: Output) -> tuple[bytes | None, bytes | None] | None:
+    try:
+        return next(output)
+    except StopIteration:
+        return None
 
 
 def _judge(doing: str, code: int | None, said: bytes) -> None:
@@ -130,7 +153,7 @@ def _judge(doing: str, code: int | None, said: bytes) -> None:
     if code == 0:
         return
     if code is None or code > KILLED:
-        raise Gone(f"{doing}: its container was stopped", "see `lab ls`")
+        raise Gone(f"{doing}: it broke off, its container was stopped", "see `lab ls`")
     if code == EXIT_BUSY:
         raise LabError(last, "wait for it, or end it with Ctrl-C where it was started")
     if code == EXIT_NO_SUCH_RUN:

@@ -1,0 +1,238 @@
+"""The MNIST loader: the shipped files, a student's own, and every way in which those are wrong."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import struct
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.task import data
+from lab.task.data import CHECKSUMS, SHIPPED, DataError, Examples, load_mnist
+
+NAMES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "t10k": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+Bytes = npt.NDArray[np.uint8]
+
+
+def idx(items: Bytes) -> bytes:
+    """Write an IDX file, independently of the loader."""
+    header = struct.pack(f">HBB{items.ndim}I", 0, 8, items.ndim, *items.shape)
+    return header + items.tobytes()
+
+
+def digits(count: int, seed: int = 0) -> tuple[Bytes, Bytes]:
+    random = np.random.default_rng(seed)
+    images = random.integers(0, 256, (count, 28, 28), np.uint8)
+    return images, random.integers(0, 10, count, np.uint8)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A student's own data: 24 images to train and validate with, gzipped, and 6 to test, plain."""
+    for part, count, pack, ending in (("train", 24, gzip.compress, ".gz"), ("t10k", 6, bytes, "")):
+        for name, items in zip(NAMES[part], digits(count), strict=True):
+            (tmp_path / f"{name}{ending}").write_bytes(pack(idx(items)))
+    return tmp_path
+
+
+def test_the_shipped_data_are_mnist() -> None:
+    mnist = load_mnist()
+    assert (len(mnist.train), len(mnist.validation), len(mnist.test)) == (55_000, 5_000, 10_000)
+    for part in (mnist.train, mnist.validation, mnist.test):
+        assert part.images.dtype == np.float32
+        assert part.images.shape == (len(part), 784)
+        assert (part.images.min(), part.images.max()) == (0.0, 1.0)
+        assert part.labels.dtype == np.int32
+        assert part.labels.shape == (len(part),)
+    # The first digits, and how often each digit occurs: published numbers.
+    assert mnist.train.labels[:5].tolist() == [5, 0, 4, 1, 9]
+    assert mnist.test.labels[:5].tolist() == [7, 2, 1, 0, 4]
+    ones = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    assert np.bincount(mnist.test.labels).tolist() == ones
+    # The mean brightness of the 60,000 training images, 33.3184 of 255.
+    joined = np.concatenate([mnist.train.images, mnist.validation.images])
+    assert joined.mean(dtype=np.float64) * 255 == pytest.approx(33.3184, abs=1e-4)
+
+
+def test_own_data_gzipped_or_plain(own: Path) -> None:
+    mnist = load_mnist(own)
+    images, labels = digits(24)
+    assert (len(mnist.train), len(mnist.validation), len(mnist.test)) == (22, 2, 6)
+    np.testing.assert_array_equal(mnist.train.images * 255, images[:22].reshape(22, 784))
+    np.testing.assert_array_equal(mnist.validation.labels, labels[22:])
+    np.testing.assert_array_equal(mnist.test.labels, digits(6)[1])
+
+
+def test_shipped_files_are_compared_with_their_checksums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in SHIPPED.iterdir():
+        shutil.copy(path, tmp_path)
+    monkeypatch.setattr(data, "SHIPPED", tmp_path)
+    load_mnist()
+    labels = tmp_path / "t10k-labels-idx1-ubyte.gz"
+    content = bytearray(labels.read_bytes())
+    content[4] ^= 1  # The time stamp in gzip's header: the digits themselves are the same.
+    labels.write_bytes(content)
+    with pytest.raises(DataError) as error:
+        load_mnist()
+    message = f"{labels}: is damaged: its SHA-256 is not the one that is shipped; install lab again"
+    assert str(error.value) == message
+    (tmp_path / CHECKSUMS).unlink()
+    with pytest.raises(DataError, match="cannot be read"):
+        load_mnist()
+
+
+def plain(path: Path, content: bytes) -> None:
+    path.with_name(f"{path.name}.gz").unlink(missing_ok=True)
+    path.write_bytes(content)
+
+
+IMAGES, LABELS = NAMES["train"]
+GOOD_IMAGES, GOOD_LABELS = (idx(items) for items in digits(24))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        (IMAGES, b"", "is no IDX file of images"),
+        (IMAGES, b"\0\0\x08\x03", "is no IDX file of images"),
+        (IMAGES, GOOD_LABELS, "is no IDX file of images"),
+        (LABELS, GOOD_IMAGES, "is no IDX file of labels"),
+        (LABELS, b"{}" * 50, "is no IDX file of labels"),
+        (IMAGES, GOOD_IMAGES[:-1], "is cut short"),
+        (IMAGES, GOOD_IMAGES + b"\0", "goes on behind its last item"),
+        (LABELS, GOOD_LABELS[:20], "is cut short"),
+        (LABELS, GOOD_LABELS + b"\0", "goes on behind its last item"),
+        (IMAGES, idx(np.zeros((24, 32, 32), np.uint8)), "has images of 32x32 pixels; give 28x28"),
+        (IMAGES, idx(np.zeros((0, 28, 28), np.uint8)), "claims 0 items; give 2 to 1000000"),
+        (IMAGES, idx(np.zeros((1, 28, 28), np.uint8)), "claims 1 items; give 2 to 1000000"),
+        (IMAGES, struct.pack(">4I", 0x803, 2**32 - 1, 28, 28), "claims 4294967295 items"),
+        (LABELS, idx(digits(23)[1]), f"has 23 labels for the 24 images of {IMAGES}"),
+        (LABELS, idx(np.full(24, 10, np.uint8)), "has a label 10; give digits from 0 to 9"),
+    ],
+)
+def test_a_file_that_is_not_what_it_should_be(
+    own: Path, name: str, content: bytes, what: str
+) -> None:
+    plain(own / name, content)
+    with pytest.raises(DataError) as error:
+        load_mnist(own)
+    if name == LABELS and "23 labels" in what:
+        what = what.replace(IMAGES, f"{IMAGES}.gz")
+    assert str(error.value).startswith(f"{own / name}: {what}")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: whole[: len(whole) // 2],
+        lambda whole: whole[:-6] + b"\xff" * 6,
+        lambda whole: whole[:500] + bytes([whole[500] ^ 1]) + whole[501:],
+        lambda whole: b"no gzip at all",
+        lambda whole: b"",
+    ],
+)
+def test_a_damaged_gzip_file(own: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = own / f"{IMAGES}.gz"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError) as error:
+        load_mnist(own)
+    assert str(error.value).startswith(f"{path}: is ")
+
+
+def test_a_gzip_file_that_never_ends_is_not_unpacked(own: Path) -> None:
+    """However much stands behind the last image, no more than a byte of it is unpacked."""
+    megabyte = bytes(1 << 20)
+    path = own / f"{IMAGES}.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(GOOD_IMAGES)
+        for _ in range(64):
+            file.write(megabyte)
+    with pytest.raises(DataError, match="goes on behind its last item"):
+        load_mnist(own)
+
+
+def test_what_is_missing_is_named(own: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        load_mnist(tmp_path / "nowhere")
+    assert str(error.value).startswith(f"{tmp_path / 'nowhere'}: is no directory; give the")
+    (own / f"{LABELS}.gz").unlink()
+    with pytest.raises(DataError) as error:
+        load_mnist(own)
+    assert str(error.value).startswith(f"{own}: has no file {LABELS}.gz or {LABELS}; give all four")
+    (own / LABELS).mkdir()
+    with pytest.raises(DataError, match="has no file"):
+        load_mnist(own)
+
+
+def test_a_file_that_may_not_be_read(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forbidden = own / f"{LABELS}.gz"
+    forbidden.chmod(0)
+    if os.access(forbidden, os.R_OK):  # Nothing is forbidden to root.
+        opened = Path.open
+
+        def refuse(path: Path, *arguments: object, **named: object) -> object:
+            if path == forbidden:
+                raise PermissionError(13, "Permission denied", str(path))
+            return opened(path, *arguments, **named)  # type: ignore[call-overload]
+
+        monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(DataError) as error:
+        load_mnist(own)
+    message = "cannot be read (Permission denied); check the file and its permissions"
+    assert str(error.value) == f"{forbidden}: {message}"
+
+
+def examples(count: int) -> Examples:
+    """Examples whose label and first pixel are their number."""
+    images = np.zeros((count, 784), np.float32)
+    images[:, 0] = np.arange(count)
+    return Examples(images, np.arange(count, dtype=np.int32))
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 5))
+def test_an_epoch_has_every_image_at_most_once(count: int, batch_size: int, seed: int) -> None:
+    part = examples(count)
+    if batch_size > count:
+        with pytest.raises(DataError, match="--batch_size"):
+            next(part.batches(batch_size, seed))
+        return
+    batches = part.batches_per_epoch(batch_size)
+    stream = part.batches(batch_size, seed)
+    for _ in range(2):
+        seen = []
+        for images, labels in islice(stream, batches):
+            assert images.shape == (batch_size, 784)
+            np.testing.assert_array_equal(images[:, 0], labels)
+            seen += labels.tolist()
+        assert len(set(seen)) == len(seen) == batches * batch_size
+        assert count - len(seen) < batch_size
+
+
+def order(seed: int | list[int], count: int = 100) -> list[int]:
+    return [int(labels[0]) for _, labels in islice(examples(1000).batches(10, seed), count)]
+
+
+def test_orders_are_repeatable_and_differ_between_seeds_workers_and_epochs() -> None:
+    assert order([3, 1]) == order([3, 1])
+    assert order([3, 1]) != order([3, 2])
+    assert order([3, 1]) != order([4, 1])
+    twice = order([3, 1], 200)
+    assert twice[:100] != twice[100:]
+    # Why tasks are counted from 1: NumPy pads a seed with zeros.
+    assert order([3, 0]) == order(3)
+    assert order([3, 1]) != order(3)

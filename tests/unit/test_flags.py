@@ -1,0 +1,172 @@
+"""The flags of the training programs: both spellings, TF_CONFIG, a clear line for each fault."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lab.task.flags import parse, training_flags
+
+CLUSTER = ["--job_name=worker", "--task_index=1", "--ps_hosts=tf1:2222"]
+WORKERS = "--worker_hosts=tf2:2222,tf3:2222"
+HOSTS = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
+TF_CONFIG = {
+    "cluster": HOSTS,
+    "task": {"type": "worker", "index": 1},
+}
+
+
+def flags(*arguments: str, **environment: str) -> dict[str, object]:
+    return vars(parse(training_flags("A program."), list(arguments), environment))
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str, **environment: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        flags(*arguments, **environment)
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    return line.removeprefix("error: ").removesuffix("; --help lists all flags")
+
+
+def test_the_defaults_are_the_chapters() -> None:
+    found = flags(*CLUSTER, WORKERS)
+    assert (found["job_name"], found["task_index"]) == ("worker", 1)
+    assert (found["ps_hosts"], found["worker_hosts"]) == (["tf1:2222"], ["tf2:2222", "tf3:2222"])
+    assert (found["model"], found["epochs"], found["batch_size"]) == ("softmax", 50, 100)
+    assert (found["global_steps"], found["learning_rate"], found["seed"]) == (0, None, 0)
+    assert (found["record_every"], found["ps_strategy"]) == (100, "round_robin")
+    assert (found["data_dir"], found["checkpoint_dir"]) == (None, None)
+    assert found["log_device_placement"] is False
+
+
+def test_the_other_spelling_and_every_other_flag() -> None:
+    found = flags(
+        *("--job_name=ps", "--task_id=0", "--ps=[::1]:1,ps.lab:65535", "--worker", "10.0.0.1:2"),
+        *("--model=mlp", "--epochs=2", "--global_steps=7", "--batch_size=5", "--seed=9"),
+        *("--learning_rate=1e-3", "--record_every=1", "--ps_strategy=greedy"),
+        *("--data_dir=/d", "--checkpoint_dir=c", "--gpu_memory_fraction=0.2"),
+    )
+    assert (found["task_index"], found["ps_hosts"]) == (0, ["[::1]:1", "ps.lab:65535"])
+    assert (found["learning_rate"], found["gpu_memory_fraction"]) == (0.001, 0.2)
+    assert (found["data_dir"], found["checkpoint_dir"]) == (Path("/d"), Path("c"))
+    assert (found["epochs"], found["global_steps"], found["seed"]) == (2, 7, 9)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("--log_device_placement", True),
+        ("--log_device_placement=true", True),
+        ("--log_device_placement=False", False),
+    ],
+)
+def test_the_switch_may_have_a_value(argument: str, value: bool) -> None:
+    assert flags(*CLUSTER, WORKERS, argument)["log_device_placement"] is value
+
+
+def test_tf_config_gives_what_flags_do_not() -> None:
+    found = flags("--task_index=0", TF_CONFIG=json.dumps(TF_CONFIG))
+    assert (found["job_name"], found["task_index"]) == ("worker", 0)
+    assert found["worker_hosts"] == ["tf2:2222", "tf3:2222"]
+
+
+def test_tf_config_is_not_read_where_flags_say_all() -> None:
+    assert flags(*CLUSTER, WORKERS, TF_CONFIG="rubbish")["task_index"] == 1
+
+
+def test_the_memory_fraction_comes_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LAB_GPU_MEMORY_FRACTION", "0.25")
+    assert flags(*CLUSTER, WORKERS)["gpu_memory_fraction"] == 0.25
+    monkeypatch.setenv("LAB_GPU_MEMORY_FRACTION", "2")
+    assert refusal(capsys, *CLUSTER, WORKERS).endswith("'2' is more than 1")
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--epochs=0", "argument --epochs: '0' is not a whole number from 1"),
+        ("--epochs=1.5", "argument --epochs: '1.5' is not a whole number from 1"),
+        ("--epochs=-1", "argument --epochs: '-1' is not a whole number from 1"),
+        ("--epochs=1_0", "argument --epochs: '1_0' is not a whole number from 1"),
+        ("--seed=-1", "argument --seed: '-1' is not a whole number from 0"),
+        ("--seed=" + "9" * 19, f"argument --seed: '{'9' * 19}' is not a whole number from 0"),
+        ("--learning_rate=0", "argument --learning_rate: '0' is not a positive number"),
+        ("--learning_rate=nan", "argument --learning_rate: 'nan' is not a positive number"),
+        ("--learning_rate=inf", "argument --learning_rate: 'inf' is not a positive number"),
+        ("--learning_rate=fast", "argument --learning_rate: 'fast' is not a positive number"),
+        ("--gpu_memory_fraction=1.1", "argument --gpu_memory_fraction: '1.1' is more than 1"),
+        ("--worker_hosts=", "argument --worker_hosts/--worker: '' is not host:port"),
+        ("--worker_hosts=a:1,", "argument --worker_hosts/--worker: '' is not host:port"),
+        ("--worker_hosts=a", "argument --worker_hosts/--worker: 'a' is not host:port"),
+        ("--worker_hosts=a:0", "argument --worker_hosts/--worker: 'a:0' is not host:port"),
+        ("--worker_hosts=a:65536", "argument --worker_hosts/--worker: 'a:65536' is not host:port"),
+        ("--worker_hosts=a b:1", "argument --worker_hosts/--worker: 'a b:1' is not host:port"),
+        ("--task_index=2", "--task_index: 2; job worker has 0 to 1"),
+        ("--ps_hosts=tf3:2222", "tf3:2222 is in the cluster twice; give each task its own port"),
+        (
+            "--log_device_placement=maybe",
+            "argument --log_device_placement: 'maybe' is neither true nor false",
+        ),
+        ("--epoch=1", "unrecognized arguments: --epoch=1"),
+        ("stray", "unrecognized arguments: stray"),
+    ],
+)
+def test_a_wrong_flag_is_one_line(
+    capsys: pytest.CaptureFixture[str], argument: str, message: str
+) -> None:
+    assert refusal(capsys, *CLUSTER, WORKERS, argument) == message
+
+
+def test_a_wrong_choice_names_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    message = refusal(capsys, *CLUSTER, WORKERS, "--model=cnn")
+    assert message.startswith("argument --model: invalid choice: 'cnn'")
+    assert "softmax" in message
+    assert "mlp" in message
+
+
+@pytest.mark.parametrize("absent", range(4))
+def test_a_cluster_that_is_not_given(capsys: pytest.CaptureFixture[str], absent: int) -> None:
+    arguments = [*CLUSTER, WORKERS]
+    name = arguments.pop(absent).partition("=")[0]
+    assert refusal(capsys, *arguments) == f"{name} is missing; give it, or set TF_CONFIG"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("[]", "it names no jobs ps and worker, or no task"),
+        ("{}", "it names no jobs ps and worker, or no task"),
+        (
+            {**TF_CONFIG, "cluster": {"worker": ["a:1"]}},
+            "it names no jobs ps and worker, or no task",
+        ),
+        (
+            {**TF_CONFIG, "cluster": {"ps": 1, "worker": 2}},
+            "it names no jobs ps and worker, or no task",
+        ),
+        ({**TF_CONFIG, "cluster": {"ps": [], "worker": ["a:1"]}}, "'' is not host:port"),
+        (
+            {**TF_CONFIG, "task": {"type": "worker", "index": -1}},
+            "'-1' is not a whole number from 0",
+        ),
+        (
+            {**TF_CONFIG, "task": {"type": "chief", "index": 0}},
+            "this program knows the jobs ps and worker only",
+        ),
+        (
+            {**TF_CONFIG, "cluster": {**HOSTS, "chief": ["a:1"]}},
+            "this program knows the jobs ps and worker only",
+        ),
+    ],
+)
+def test_a_wrong_tf_config_is_one_line(
+    capsys: pytest.CaptureFixture[str], config: object, message: str
+) -> None:
+    text = config if isinstance(config, str) else json.dumps(config)
+    assert refusal(capsys, TF_CONFIG=text) == f"TF_CONFIG: {message}"
