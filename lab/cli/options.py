@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.choose import BACKENDS
+from lab.backends.choose import BACKENDS
 from lab.cli.arguments import Flag, Switch
 from lab.cli.values import one_of
 

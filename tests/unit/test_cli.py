@@ -19,7 +19,7 @@ import pytest
 
 from lab.cli import arguments
 from lab.cli.catalogue import COMMANDS
-from lab.runs import RunDir, RunInfo
+from lab.run.directory import RunDir, RunInfo
 from lab.task.protocol import State, write_atomically
 from tests.unit.fakes import PLAN
 

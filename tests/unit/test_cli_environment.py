@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from lab.backends import Backend
-from lab.choose import check_same, choose, named
+from lab.backends.choose import check_same, choose, named
 from lab.cli import main
 from lab.errors import InputError, LabError
-from lab.runs import RunDir
+from lab.run.directory import RunDir
 from lab.task.protocol import Request, State, Volume
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, write_records
 from tests.unit.test_cli import CLUSTER

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.backends import Chunk
-from lab.collect import Collector, is_safe, sizes_at_home
 from lab.errors import LabError
+from lab.run.collect import Collector, is_safe, sizes_at_home
 
 LINES = b"".join(b'{"seq": %d}\n' % number for number in range(40))
 

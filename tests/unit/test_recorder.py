@@ -180,13 +180,16 @@ def test_the_recorder_is_light() -> None:
     assert done.stdout == "[]\n"
 
 
+PEER_LOST = r"From /job:worker/replica:0/task:0:\nFrom /job:ps/replica:0/task:1"
+
+
 @pytest.mark.parametrize(
     ("raised", "code", "message", "traceback"),
     [
         ('ProgramError("no luck", "try again")', 1, "no luck; try again", False),
         ('DataError("no data", "fetch it")', 2, "no data; fetch it", False),
         (
-            'UnavailableError("From /job:worker/replica:0/task:0:\\nFrom /job:ps/replica:0/task:1")',
+            f'UnavailableError("{PEER_LOST}")',
             1,
             "lost contact with ps-1; see how it ended",
             False,

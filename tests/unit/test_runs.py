@@ -19,11 +19,11 @@ import pytest
 
 from lab.backends import Chunk
 from lab.errors import InputError, LabError
-from lab.homecoming import bring_all_home, bring_one_home
-from lab.launch import Order, conduct, hyperparameters, prepare, with_seed
-from lab.lifecycle import NoView
-from lab.runs import RunDir, RunInfo, find_run, runs_dir
-from lab.summary import Summary
+from lab.run.directory import RunDir, RunInfo, find_run, runs_dir
+from lab.run.homecoming import bring_all_home, bring_one_home
+from lab.run.launch import Order, conduct, hyperparameters, prepare, with_seed
+from lab.run.lifecycle import NoView
+from lab.run.summary import Summary
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, State, Volume
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records

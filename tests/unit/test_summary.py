@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.lifecycle import verdict
-from lab.progress import LineReader, TaskProgress, read_progress
-from lab.runs import RunInfo
-from lab.summary import Summary, summary_of
+from lab.run.directory import RunInfo
+from lab.run.lifecycle import verdict
+from lab.run.progress import LineReader, TaskProgress, read_progress
+from lab.run.summary import Summary, summary_of
 from lab.task.protocol import State, TaskStatus
 from tests.unit.fakes import PLAN, record
 

@@ -7,10 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from lab.runs import RunInfo
-from lab.summary import summary_of
+from lab.run.directory import RunInfo
+from lab.run.summary import summary_of
+from lab.run.view import LiveView, PlainView, result
 from lab.task.protocol import State, TaskStatus
-from lab.view import LiveView, PlainView, result
 from tests.unit.fakes import PLAN, record
 from tests.unit.test_summary import INFO, TASKS, good, statuses
 
@@ -71,7 +71,7 @@ def test_columns_do_not_jump_while_numbers_grow() -> None:
 
 def test_a_silent_task_is_said_to_be_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr("lab.view.time.monotonic", lambda: now)
+    monkeypatch.setattr("lab.run.view.time.monotonic", lambda: now)
     view = live()
     view.status(TaskStatus("worker-0", State.TRAINING))
     view.records("worker-0", [record("worker-0", 0, "step", staleness=1)])
@@ -92,7 +92,7 @@ def test_the_plain_view_says_states_epochs_and_little_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("lab.view.time.monotonic", lambda: now)
+    monkeypatch.setattr("lab.run.view.time.monotonic", lambda: now)
     stream = io.StringIO()
     view = PlainView(info(), stream)
     view.status(TaskStatus("worker-0", State.TRAINING))

@@ -65,7 +65,7 @@ class ExecChannel:
             api = self.engine.client().api
             # The engine never ends an exec whose caller has gone. Nothing is ever written to this
             # one's standard input: its end tells it.
-            leash: list[str] = []
+            leash = ["--leash"] if "--follow" in arguments else []
             command = [*MODULE, *arguments, *leash]
             exec_id = api.exec_create(self.container_id, command, stdin=True)["Id"]
             output: Output = api.exec_start(exec_id, stream=True, demux=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from lab.backends.choose import AUTO
 from lab.build import build
-from lab.choose import AUTO
 from lab.cli.options import ClusterFile, GpuMode
 from lab.cli.output import say
-from lab.project import cluster_path, find_root
 from lab.render import plan_file
+from lab.run.project import cluster_path, find_root
 
 
 def command(*, cluster: ClusterFile = None, gpus: GpuMode = AUTO) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Annotated
 
 from lab.backends import Environment
-from lab.choose import backends, environments, left
+from lab.backends.choose import backends, environments, left
 from lab.cli.arguments import Word
 from lab.cli.options import RunsDir
 from lab.cli.output import say
 from lab.errors import InputError
-from lab.homecoming import bring_all_home, bring_one_home
-from lab.project import default_name
-from lab.runs import all_runs, resolve, runs_dir
-from lab.view import result, show
+from lab.run.directory import all_runs, resolve, runs_dir
+from lab.run.homecoming import bring_all_home, bring_one_home
+from lab.run.project import default_name
+from lab.run.view import result, show
 
 
 def command(

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 from lab.backends import Environment
-from lab.choose import backends, environments, named
+from lab.backends.choose import backends, environments, named
 from lab.cli.arguments import Switch, Word
 from lab.cli.options import RunsDir
 from lab.cli.output import confirm, say
 from lab.errors import InputError
-from lab.homecoming import bring_all_home, bring_one_home
-from lab.project import default_name
-from lab.runs import runs_dir
+from lab.run.directory import runs_dir
+from lab.run.homecoming import bring_all_home, bring_one_home
+from lab.run.project import default_name
 
 
 def command(

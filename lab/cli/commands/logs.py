@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from lab.backends import Environment
-from lab.choose import backends, named
+from lab.backends.choose import backends, named
 from lab.cli.arguments import Flag, Switch
 from lab.cli.options import EnvironmentName
 from lab.cli.values import count
 from lab.errors import InputError
-from lab.project import default_name
+from lab.run.project import default_name
 from lab.task.text import visible
 
 

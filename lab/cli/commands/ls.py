@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lab.choose import backends, environments
+from lab.backends.choose import backends, environments
 from lab.cli.options import AsJson
 from lab.cli.output import print_json, say
-from lab.view import show, table_of
+from lab.run.view import show, table_of
 
 
 def command(*, json: AsJson = False) -> None:

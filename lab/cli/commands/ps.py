@@ -7,14 +7,14 @@ from pathlib import PurePosixPath
 from typing import Annotated
 
 from lab.backends import Environment
-from lab.choose import backends, named
+from lab.backends.choose import backends, named
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson
 from lab.cli.output import print_json
-from lab.lifecycle import explain
-from lab.project import default_name
+from lab.run.lifecycle import explain
+from lab.run.project import default_name
+from lab.run.view import show, table_of
 from lab.task.protocol import TaskStatus
-from lab.view import show, table_of
 
 
 def command(

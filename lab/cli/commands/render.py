@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from lab.choose import AUTO
+from lab.backends.choose import AUTO
 from lab.cli.arguments import Flag, Switch
 from lab.cli.options import ClusterFile, GpuMode
 from lab.cli.output import say
 from lab.cli.values import text
 from lab.errors import InputError, LabError
-from lab.project import cluster_path
 from lab.render import recorded_mode, render_file, stale_diff, write
+from lab.run.project import cluster_path
 
 
 def command(

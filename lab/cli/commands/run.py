@@ -7,23 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from lab import project
-from lab.choose import AUTO, Choice, backends, check_same, choose
+from lab.backends.choose import AUTO, Choice, backends, check_same, choose
 from lab.cli.arguments import Flag, Rest, Switch, Word
 from lab.cli.options import BackendName, ClusterFile, GpuMode, RunsDir
 from lab.cli.output import say
 from lab.cluster import load_cluster
 from lab.errors import InterruptError, LabError
 from lab.gpus import take_inventory
-from lab.homecoming import bring_leftovers_home
-from lab.launch import Order, conduct, prepare
 from lab.plan import place
-from lab.runs import RunDir, runs_dir
-from lab.summary import Summary, summarize
+from lab.run import project
+from lab.run.directory import RunDir, runs_dir
+from lab.run.homecoming import bring_leftovers_home
+from lab.run.launch import Order, conduct, prepare
+from lab.run.summary import Summary, summarize
+from lab.run.view import result, show, watching
 from lab.task.experiments import EXPERIMENTS, ProgramFlag
 from lab.task.protocol import State
 from lab.task.text import visible
-from lab.view import result, show, watching
 
 LOG_LINES = 10
 """So many last lines of a failed task are shown."""

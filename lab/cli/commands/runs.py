@@ -6,9 +6,9 @@ import time
 
 from lab.cli.options import AsJson, RunsDir
 from lab.cli.output import print_json, say
-from lab.runs import RunDir, all_runs, runs_dir
-from lab.summary import read_summary
-from lab.view import show, state_cell, table_of
+from lab.run.directory import RunDir, all_runs, runs_dir
+from lab.run.summary import read_summary
+from lab.run.view import show, state_cell, table_of
 
 _COLUMNS = ("run", "experiment", "backend", "state", ">global step", ">accuracy", "started (UTC)")
 

@@ -6,11 +6,11 @@ import os
 import sys
 from typing import Annotated
 
-from lab.choose import backends, named
+from lab.backends.choose import backends, named
 from lab.cli.arguments import Word
 from lab.cli.options import EnvironmentName
 from lab.errors import InputError
-from lab.project import default_name
+from lab.run.project import default_name
 
 
 def command(

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson, RunsDir
-from lab.runs import find_run, runs_dir
-from lab.summary import summarize
-from lab.view import result, show
+from lab.run.directory import find_run, runs_dir
+from lab.run.summary import summarize
+from lab.run.view import result, show
 
 
 def command(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from lab.choose import AUTO, backends, check_same, choose
+from lab.backends.choose import AUTO, backends, check_same, choose
 from lab.cli.options import BackendName, ClusterFile, GpuMode, RunsDir
 from lab.cli.output import say
 from lab.cluster import load_cluster
 from lab.gpus import take_inventory
-from lab.homecoming import bring_leftovers_home
 from lab.plan import place
-from lab.project import cluster_path, find_root
-from lab.runs import runs_dir
+from lab.run.directory import runs_dir
+from lab.run.homecoming import bring_leftovers_home
+from lab.run.project import cluster_path, find_root
 
 
 def command(

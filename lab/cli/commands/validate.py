@@ -6,7 +6,7 @@ from lab.cli.options import AsJson, ClusterFile
 from lab.cli.output import print_json, say
 from lab.cluster import load_cluster
 from lab.errors import DescriptionError
-from lab.project import cluster_path
+from lab.run.project import cluster_path
 
 
 def command(*, cluster: ClusterFile = None, json: AsJson = False) -> None:

@@ -13,10 +13,10 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from lab.backends import Environment
-from lab.collect import Collector
-from lab.progress import LineReader, read_progress
-from lab.runs import RunDir, RunInfo
-from lab.summary import Summary, read_statuses, summary_of, write_summary
+from lab.run.collect import Collector
+from lab.run.directory import RunDir, RunInfo
+from lab.run.progress import LineReader, read_progress
+from lab.run.summary import Summary, read_statuses, summary_of, write_summary
 from lab.task.protocol import Request, State, TaskStatus
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from lab import lifecycle
 from lab.backends import Environment, Say
 from lab.errors import LabError
-from lab.lifecycle import View
 from lab.plan import Plan
-from lab.provenance import git_state, versions
-from lab.runs import RunDir, RunInfo
-from lab.summary import Summary
+from lab.run import lifecycle
+from lab.run.directory import RunDir, RunInfo
+from lab.run.lifecycle import View
+from lab.run.provenance import git_state, versions
+from lab.run.summary import Summary
 from lab.task.experiments import Experiment
 from lab.task.flags import training_flags
 from lab.task.protocol import State, new_run_id

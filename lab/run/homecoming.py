@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lab import lifecycle
 from lab.backends import Backend, Environment, Say
-from lab.lifecycle import NoView
-from lab.runs import RunDir, RunInfo, safe_run_id
-from lab.summary import Summary
+from lab.run import lifecycle
+from lab.run.directory import RunDir, RunInfo, safe_run_id
+from lab.run.lifecycle import NoView
+from lab.run.summary import Summary
 from lab.task.protocol import Request, State
 
 

@@ -17,10 +17,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from lab.lifecycle import View, explain
-from lab.progress import TaskProgress
-from lab.runs import RunInfo
-from lab.summary import Summary, TaskSummary
+from lab.run.directory import RunInfo
+from lab.run.lifecycle import View, explain
+from lab.run.progress import TaskProgress
+from lab.run.summary import Summary, TaskSummary
 from lab.task.protocol import State, TaskStatus
 from lab.task.text import short, visible
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lab.progress import TaskProgress, read_progress
-from lab.runs import RunDir, RunInfo
+from lab.run.directory import RunDir, RunInfo
+from lab.run.progress import TaskProgress, read_progress
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import State, TaskStatus, write_atomically
 
