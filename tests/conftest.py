@@ -38,6 +38,8 @@ def engine(
             variables.setenv("LAB_STATE", str(tmp_path_factory.mktemp("state")))
             yield found
     except engines.NoEngine as reason:
+        if engines.asked_for():
+            pytest.fail(str(reason))
         pytest.skip(str(reason))
 
 

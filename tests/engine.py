@@ -61,12 +61,17 @@ def an_engine() -> Iterator[Engine]:
     with tempfile.TemporaryDirectory(prefix="lab-docker-config-") as config:
         if _answers(os.environ):
             yield Engine(_with_compose(os.environ, Path(config)), private=False)
-        elif os.environ.get("CI") == "true" or os.environ.get("LAB_TEST_ENGINE") == "1":
+        elif asked_for():
             _install()
             with _private_engine(Path(config)) as engine:
                 yield engine
         else:
             raise NoEngine(f"no Docker engine answers; {HINT}")
+
+
+def asked_for() -> bool:
+    """Whether a private engine is to be installed and started where none answers."""
+    return os.environ.get("CI") == "true" or os.environ.get("LAB_TEST_ENGINE") == "1"
 
 
 def run(command: Sequence[str | Path], *, environment: Mapping[str, str] | None = None) -> str:

@@ -32,7 +32,7 @@ _COMMENTS: Final = {
     "x-no-gpu": "Sees no GPU, whatever the image says.",
     "x-gpu": "Numbers its GPUs as nvidia-smi does.",
     "x-labels": "By these `lab` knows its containers, from any directory.",
-    "services": "First the nodes, then the tasks.",
+    "services": "First the nodes, then the tasks. The first one builds the image, for all.",
     "networks": "Closed to the outside: TensorFlow's servers execute whatever they are sent.",
     "volumes": "What the tasks report, and their models.",
 }
@@ -55,8 +55,11 @@ def render(plan: Plan, *, cluster_file: str = "cluster.yaml") -> str:
     """
     blocks = _Blocks(plan)
     services: dict[str, Value] = {}
+    # One service builds the image for all: compose builds once for each service that says how.
+    build: dict[str, Value] = {"build": _build(image_of(plan))}
     for node in plan.nodes:
-        services[node.name] = _anchor(node, blocks)
+        services[node.name] = _anchor(node, blocks, build)
+        build = {}
     for task in plan.tasks:
         services[task.name] = _task(task, blocks)
     label = {"lab.project": plan.name}
@@ -93,15 +96,7 @@ class _Blocks:
 def _service(image: str) -> dict[str, Value]:
     return {
         "image": Variable(f"${{LAB_IMAGE:-{image}}}"),
-        "build": {
-            "context": ".",
-            "dockerfile": "Dockerfile.gpu",
-            "network": Variable("${LAB_BUILD_NETWORK:-default}"),
-            "args": {
-                "BASE_IMAGE": Variable(f"${{LAB_BASE_IMAGE:-{BASE_IMAGE}}}"),
-                "TENSORFLOW": Variable(f"${{LAB_TENSORFLOW:-{TENSORFLOW[image]}}}"),
-            },
-        },
+        "pull_policy": "never",
         "init": True,
         "user": "1000:1000",
         "cap_drop": ["ALL"],
@@ -109,6 +104,18 @@ def _service(image: str) -> dict[str, Value]:
         "read_only": True,
         "tmpfs": ["/tmp"],  # noqa: S108  (a container's own)
         "pids_limit": 4096,
+    }
+
+
+def _build(image: str) -> dict[str, Value]:
+    return {
+        "context": ".",
+        "dockerfile": "Dockerfile.gpu",
+        "network": Variable("${LAB_BUILD_NETWORK:-default}"),
+        "args": {
+            "BASE_IMAGE": Variable(f"${{LAB_BASE_IMAGE:-{BASE_IMAGE}}}"),
+            "TENSORFLOW": Variable(f"${{LAB_TENSORFLOW:-{TENSORFLOW[image]}}}"),
+        },
     }
 
 
@@ -160,9 +167,9 @@ def _environment(plan: Plan) -> dict[str, Value]:
     }
 
 
-def _anchor(node: PlannedNode, blocks: _Blocks) -> Block:
+def _anchor(node: PlannedNode, blocks: _Blocks, build: dict[str, Value]) -> Block:
     environment: dict[str, Value] = {"LAB_NODE": node.name}
-    service: dict[str, Value] = {"hostname": node.name}
+    service: dict[str, Value] = {**build, "hostname": node.name}
     if node.link is not None:
         environment.update(_link(node.link))
         # The only service that may change a network: its own, at its start.

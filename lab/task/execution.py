@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import time
@@ -164,11 +165,12 @@ class Execution:
         return reason or "cancelled"
 
     def _trouble(self, states: Mapping[str, TaskStatus]) -> str | None:
-        """The other task whose end ends this one, too; a failure explains more than its echo."""
+        """The first task whose end ends this one, too; a failure explains more than its echo."""
+        others = [status for task, status in states.items() if task != self._place.task]
         for state, words in _ENDED_SO.items():
-            for task, status in states.items():
-                if task != self._place.task and status.state is state:
-                    return short(f"{task} {words}: {status.reason}")
+            if ended := [status for status in others if status.state is state]:
+                first = min(ended, key=lambda status: status.ended_unix or math.inf)
+                return short(f"{first.task} {words}: {first.reason}")
         return None
 
     def _declare_lost(self, states: Mapping[str, TaskStatus]) -> None:

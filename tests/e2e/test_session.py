@@ -12,7 +12,9 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-MISTAKE = "From /job:local/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice."
+MISTAKE = (
+    "From /job:local/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice."
+)
 
 
 class Told:

@@ -44,6 +44,7 @@ def test_a_rendered_file_keeps_every_promise(rendered: tuple[Cluster, Plan, Any]
     assert set(services) == {node.name for node in plan.nodes} | {task.name for task in plan.tasks}
     for service in services.values():
         hardened(service, plan)
+    built_once(services, plan)
     for node in plan.nodes:
         anchor(services[node.name], node.name, linked=node.link is not None)
     for task in plan.tasks:
@@ -70,14 +71,22 @@ def hardened(service: dict[str, Any], plan: Plan) -> None:
     assert service["labels"]["lab.cluster-sha256"] == plan.cluster_sha256
     with_gpus = any(task.gpus for task in plan.tasks)
     assert service["image"] == ("lab:cuda" if with_gpus else "lab:cpu")
+    assert service["pull_policy"] == "never"
+    assert service["healthcheck"]["test"][0] == "CMD"
+
+
+def built_once(services: dict[str, dict[str, Any]], plan: Plan) -> None:
+    """Compose builds, and exports, once for each service that has a `build`."""
+    builds = {name: service["build"] for name, service in services.items() if "build" in service}
+    with_gpus = any(task.gpus for task in plan.tasks)
     wheel = "tensorflow[and-cuda]==2.21.*" if with_gpus else "tensorflow-cpu==2.21.*"
-    assert service["build"] == {
+    build = {
         "context": str(ROOT),
         "dockerfile": "Dockerfile.gpu",
         "network": "default",
         "args": {"BASE_IMAGE": "python:3.11-slim-bookworm", "TENSORFLOW": wheel},
     }
-    assert service["healthcheck"]["test"][0] == "CMD"
+    assert builds == {plan.nodes[0].name: build}
 
 
 def anchor(service: dict[str, Any], node: str, *, linked: bool) -> None:
@@ -164,8 +173,9 @@ def test_the_callers_environment_chooses_image_build_and_experiment(tmp_path: Pa
     )
     task = project["services"]["worker-1"]
     assert task["image"] == project["services"]["tf1"]["image"] == "lab:mine"
-    assert task["build"]["network"] == "host"
-    assert task["build"]["args"] == {
+    build = project["services"]["tf1"]["build"]
+    assert build["network"] == "host"
+    assert build["args"] == {
         "BASE_IMAGE": "lab-base:bookworm",
         "TENSORFLOW": "tensorflow-cpu==2.21.*",
     }
