@@ -1,0 +1,57 @@
+"""The band in which the chapter's final accuracies must lie, from the NumPy reference.
+
+    python -m benchmarks.oracle_band [RUN_DIRECTORY …]
+
+Trains the chapter's model (softmax regression, rate 0.01, batch 100, 50 epochs) from eight seeds,
+one update after another: 82,500 updates of one batch each, as three asynchronous workers make them,
+and 27,500 updates of three joined batches each, as three synchronous workers do. The band is the
+99.9% prediction interval for one further run. Given runs are judged; exit code 1 if one is outside.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+
+from lab.task.data import Mnist, load_mnist
+from tests import oracle
+
+SEEDS = range(8)
+RATE, WORKERS, UPDATES = 0.01, 3, 27_500
+
+
+def final_accuracy(mnist: Mnist, experiment: str, seed: int) -> float:
+    """Test accuracy after the chapter's training, from this seed."""
+    streams = [oracle.worker_batches(mnist.train, seed, worker) for worker in range(WORKERS)]
+    batches = oracle.in_turn(streams) if experiment == "async" else oracle.joined(streams)
+    updates = WORKERS * UPDATES if experiment == "async" else UPDATES
+    parameters = oracle.initial_parameters("softmax", seed)
+    for step in oracle.train(parameters, itertools.islice(batches, updates), rate=RATE):
+        parameters = step.parameters
+    return oracle.accuracy(parameters, mnist.test)
+
+
+def main(runs: list[str]) -> int:
+    """Print the bands, and where each run lies; the exit code."""
+    mnist = load_mnist()
+    bands = {}
+    for experiment in ("async", "sync"):
+        sample = [final_accuracy(mnist, experiment, seed) for seed in SEEDS]
+        band = bands[experiment] = oracle.prediction_band(sample)
+        seeds = " ".join(f"{value:.4f}" for value in sample)
+        print(f"{experiment}: seeds {seeds}; band {band.low:.4f} to {band.high:.4f}", flush=True)
+    outside = 0
+    for run in runs:
+        summary = json.loads((Path(run) / "summary.json").read_text(encoding="utf-8"))
+        values = [task["accuracy"] for task in summary["tasks"] if task["job_name"] == "worker"]
+        inside = all(value in bands[summary["experiment"]] for value in values)
+        outside += not inside
+        shown = " ".join(f"{value:.4f}" for value in values)
+        print(f"{summary['run_id']}: {shown}: {'inside' if inside else 'OUTSIDE'}")
+    return 1 if outside else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
