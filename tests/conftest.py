@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ from lab.gpus import take_inventory
 from lab.plan import place
 from lab.render.compose import BASE_IMAGE
 from tests import engine as engines
+
+# A shell that starts the tests in the background has them ignore SIGINT, and their children too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
