@@ -10,7 +10,12 @@ To run the step again is right only if no part of it was done, on whichever task
 to that with a roll call: nothing is changed before every task has begun with its part.
 """
 
+import re
+
 import tensorflow.compat.v1 as tf
+
+# At a line's beginning: TensorFlow also quotes earlier warnings, with a prefix.
+REFUSAL = re.compile(r"^The same \w+ \(\w+\) request was received twice", re.MULTILINE)
 
 
 class Session(tf.Session):
@@ -25,8 +30,9 @@ class Session(tf.Session):
         while True:
             try:
                 return super().run(fetches, feed_dict, **options)
-            except tf.errors.AbortedError as error:
-                if "was received twice" not in str(error):
+            except (tf.errors.AbortedError, tf.errors.CancelledError) as error:
+                # Cancelled are the parts on other tasks, and their error may come first.
+                if not REFUSAL.search(str(error)):
                     raise
                 self.recorder.write(
                     "event", message="TensorFlow took a step for a repetition; it runs again"

@@ -16,7 +16,7 @@ from pathlib import Path
 from lab.records import Record, parse_record
 
 ROOT = Path(__file__).parents[1]
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 
 
 @dataclass

@@ -49,7 +49,7 @@ def reference(
     return list(itertools.islice(copied, updates))
 
 
-def wait_for(condition: Callable[[], object], patience_s: float = 120.0) -> None:
+def wait_for(condition: Callable[[], object], patience_s: float = 300.0) -> None:
     deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

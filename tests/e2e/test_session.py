@@ -12,9 +12,16 @@ import pytest
 pytestmark = pytest.mark.tensorflow
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-MISTAKE = (
-    "From /job:local/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice."
-)
+MISTAKE = "From /job:ps/replica:0/task:0:\nThe same RunGraph (Worker) request was received twice."
+CANCELLED = f"""
+=====================
+CANCELLED: From /job:worker/replica:0/task:0:
+RecvFromRemoteAsync is cancelled.
+ABORTED: {MISTAKE} goo.gle/debugproto    graph_handle: "0000000000000006"
+====================="""
+QUOTED = """Graph handle is not found
+Recent warning and error logs:
+  W0000 00:00:1.2 401 x.cc:1] The same RunGraph (Worker) request was received twice."""
 
 
 class Told:
@@ -51,34 +58,41 @@ def counting(session_module: Any) -> Any:
             yield session, add, told
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, tf: Any, words: str, calls: set[int]) -> None:
+def refuse(
+    monkeypatch: pytest.MonkeyPatch, tf: Any, kind: str, words: str, calls: set[int]
+) -> None:
     """Let the calls of these numbers fail as TensorFlow does, before anything has run."""
     real, count = tf.Session.run, 0
+    error = getattr(tf.errors, kind)
 
     def run(self: Any, *args: Any, **options: Any) -> Any:
         nonlocal count
         count += 1
         if count in calls:
-            raise tf.errors.AbortedError(None, None, words)
+            raise error(None, None, words)
         return real(self, *args, **options)
 
     monkeypatch.setattr(tf.Session, "run", run)
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"), [("AbortedError", MISTAKE), ("CancelledError", CANCELLED)]
+)
 def test_a_refused_step_runs_exactly_once_more_and_is_told(
-    counting: Any, session_module: Any, monkeypatch: pytest.MonkeyPatch
+    counting: Any, session_module: Any, monkeypatch: pytest.MonkeyPatch, kind: str, words: str
 ) -> None:
     session, add, told = counting
-    refuse(monkeypatch, session_module.tf, MISTAKE, {2, 4, 5})
+    refuse(monkeypatch, session_module.tf, kind, words, {2, 4, 5})
     assert [int(session.run(add)) for _ in range(4)] == [1, 2, 3, 4]
     assert [kind for kind, _ in told.lines] == ["event"] * 3
 
 
+@pytest.mark.parametrize("words", ["Graph handle is not found", QUOTED])
 def test_any_other_abortion_is_an_error(
-    counting: Any, session_module: Any, monkeypatch: pytest.MonkeyPatch
+    counting: Any, session_module: Any, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
     session, add, told = counting
-    refuse(monkeypatch, session_module.tf, "Graph handle is not found", {1})
+    refuse(monkeypatch, session_module.tf, "AbortedError", words, {1})
     with pytest.raises(session_module.tf.errors.AbortedError, match="Graph handle"):
         session.run(add)
     assert told.lines == []
