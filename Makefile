@@ -5,10 +5,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help run test check lint lock golden clean
+.PHONY: help install run test check lint band lock golden clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(VENV)/.host  ## the host's part alone, without TensorFlow: what a box with Docker needs
 
 run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, for a few epochs
 	$(LAB) run async --epochs 3 --backend auto
@@ -25,6 +27,9 @@ lint: $(VENV)/.dev  ## formatting, lint and strict types
 
 golden: $(VENV)/.dev  ## write the expected outputs in tests/golden anew; read the diff before you commit
 	$(BIN)/python -m pytest tests/unit/test_golden.py --update-golden
+
+band: $(VENV)/.dev  ## the NumPy reference of the whole chapter: where its accuracies must lie (6 minutes)
+	$(BIN)/python -m benchmarks.oracle_band
 
 lock: $(VENV)/.dev  ## resolve requirements/*.txt anew from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv
