@@ -102,7 +102,7 @@ class Execution:
         self._pulses.beat()
         self._declare_lost(states)
         if self._program is not None and self._program.ended():
-            self._finish(self._program, states)
+            self._finish(self._program)
         elif self._verdict is None:
             self._progress()
             self._watch(states)
@@ -181,7 +181,7 @@ class Execution:
             if self._verdict is None:
                 self.stop(State.FAILED, self._cannot_write(error))
 
-    def _finish(self, program: Program, states: Mapping[str, TaskStatus]) -> None:
+    def _finish(self, program: Program) -> None:
         """The program has ended: empty its pipe, end what it left behind, and judge."""
         assert self._output is not None  # noqa: S101 (a program has an output)
         code = program.reap()
@@ -196,9 +196,7 @@ class Execution:
         )
         if self._verdict is None and code != 0:
             cancelled = self._cancelled()
-            if states[self._place.task].state is State.LOST:
-                self._verdict = (State.LOST, states[self._place.task].reason)
-            elif cancelled is not None:
+            if cancelled is not None:
                 self._verdict = (State.CANCELLED, cancelled)
             else:
                 self._verdict = (State.FAILED, self._why(code, self._output.culprit.line()))
@@ -222,6 +220,10 @@ class Execution:
         return f"the run volume {self._place.runs} cannot be written{detail}; make room on it"
 
     def _end(self, state: State, reason: str) -> None:
+        given_up = self._statuses.refresh()[self._place.task]
+        if given_up.state is State.LOST:
+            # The others have acted upon it already: their word stays, whatever came since.
+            state, reason = given_up.state, given_up.reason
         self._write(replace(self._status, state=state, reason=reason, ended_unix=time.time()))
         self._voice.say(f"run {self.run_id}: {state}" + (f": {reason}" if reason else ""))
 

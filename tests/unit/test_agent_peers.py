@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -145,14 +146,21 @@ def test_lost_agent_ends_the_run(crew: Crew) -> None:
         assert crew.wait_state(task, State.CANCELLED).reason == reason
 
 
-def test_agent_that_others_gave_up_gives_up_too(crew: Crew) -> None:
+@pytest.mark.parametrize("told_to_go", [False, True])
+def test_agent_that_others_gave_up_gives_up_too(crew: Crew, told_to_go: bool) -> None:
     crew.begin()
-    status = crew.status("worker-1")
-    lost = TaskStatus("worker-1", State.LOST, reason="silent", pid=status.pid)
+    agent = crew.agents["worker-1"]
+    agent.send_signal(signal.SIGSTOP)
+    lost = TaskStatus("worker-1", State.LOST, reason="silent", pid=crew.status("worker-1").pid)
     write_status(crew.volume.status("r1", "worker-1"), lost)
     crew.wait_state("worker-0", State.CANCELLED)
-    crew.agents["worker-1"].terminate()
-    crew.agents["worker-1"].wait(timeout=8)
+    if told_to_go:  # It hears of both at once, and the others have acted upon the loss already.
+        agent.terminate()
+    agent.send_signal(signal.SIGCONT)
+    if not told_to_go:
+        wait_for(lambda: crew.status("worker-1").ended_unix is not None, "the end of worker-1")
+        agent.terminate()
+    agent.wait(timeout=20)
     assert crew.status("worker-1").state is State.LOST
     assert crew.status("worker-1").reason == "silent"
 
