@@ -55,8 +55,12 @@ class Environment(Protocol):
     def tasks(self) -> list[TaskInfo]:
         """Every task, in the plan's order."""
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, program: Path | None = None) -> None:
         """Hand a request to the agents.
+
+        Args:
+            request: What they are to start.
+            program: The directory with the user's own program and its modules, if it is `own`.
 
         Raises:
             LabError: Another run is under way in this environment.
@@ -85,8 +89,17 @@ class Environment(Protocol):
             LabError: The environment has gone.
         """
 
-    def logs(self, tasks: Sequence[str], *, follow: bool, tail: int | None) -> Iterator[str]:
-        """Lines that the agents copied to their standard output, `worker-0  | …`."""
+    def logs(
+        self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
+    ) -> Iterator[str]:
+        """Lines that the agents copied to their standard output, `worker-0  | …`.
+
+        Args:
+            tasks: Whose.
+            follow: Go on with those that come.
+            tail: Begin with this many lines of each; None: with all.
+            since: Only those written since this time, in seconds since the epoch.
+        """
 
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the task's place."""

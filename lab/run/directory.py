@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import InputError, LabError
-from lab.task.protocol import RUN_ID, Request, State, write_atomically
+from lab.task.protocol import CLUSTER_FLAGS, RUN_ID, Request, State, write_atomically
 
 FORMAT: Final = 1
 """The version of `run.json`; a reader refuses a later one."""
+
+_TUPLES: Final = ("argv", "services", "tasks", "gpus", "cluster_flags")
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"
@@ -28,7 +30,9 @@ class RunInfo:
     Attributes:
         run_id: The run's name, also its directory's.
         experiment: The experiment's name.
-        program: The program's path in `scripts/`.
+        program: The program's path in `scripts/`; where it is `own`, in the run's `program/`.
+        own: Whether it is a program of the user's own, which the run has a copy of.
+        cluster_flags: Names of those flags of the cluster that it is started with.
         state: Where the run stands.
         reason: Why it stands there, in words; may be empty.
         backend: `local` or `compose`; empty while none is chosen.
@@ -76,6 +80,8 @@ class RunInfo:
     started_unix: float = 0.0
     submitted_unix: float | None = None
     stopped_unix: float | None = None
+    own: bool = False
+    cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
     format: int = FORMAT
 
     @classmethod
@@ -94,6 +100,8 @@ class RunInfo:
             services=request.services,
             started_unix=request.submitted_unix,
             submitted_unix=request.submitted_unix,
+            own=request.own,
+            cluster_flags=request.cluster_flags,
         )
 
     def task_names(self) -> list[str]:
@@ -119,7 +127,7 @@ class RunInfo:
             raw: dict[str, Any] = json.loads(text)
             if raw["format"] > FORMAT:
                 raise ValueError(f"written by a later lab (format {raw['format']})")
-            tuples = {name: tuple(raw[name]) for name in ("argv", "services", "tasks", "gpus")}
+            tuples: dict[str, Any] = {name: tuple(raw[name]) for name in _TUPLES if name in raw}
             return cls(**{**raw, **tuples, "state": State(raw["state"])})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a run.json: {error}") from error
@@ -140,6 +148,11 @@ class RunDir:
     def info_path(self) -> Path:
         """`run.json`."""
         return self.path / "run.json"
+
+    @property
+    def program(self) -> Path:
+        """The copy of a program of the user's own, with the modules beside it."""
+        return self.path / "program"
 
     @property
     def summary_path(self) -> Path:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from lab.backends import Backend, Environment, Say
 from lab.run import lifecycle
 from lab.run.directory import RunDir, RunInfo, safe_run_id
-from lab.run.lifecycle import NoView
+from lab.run.lifecycle import NoView, View
 from lab.run.summary import Summary
 from lab.task.protocol import Request, State
+
+
+@contextmanager
+def unwatched() -> Iterator[View]:
+    """Nobody watches."""
+    yield NoView()
 
 
 def bring_all_home(environment: Environment, home: Path, say: Say) -> list[str]:
@@ -42,7 +50,13 @@ def bring_leftovers_home(backend: Backend, project: str, home: Path, say: Say) -
 
 
 def bring_one_home(
-    request: Request, environment: Environment, home: Path, say: Say, *, follow: bool = False
+    request: Request,
+    environment: Environment,
+    home: Path,
+    say: Say,
+    *,
+    follow: bool = False,
+    view: Callable[[], AbstractContextManager[View]] = unwatched,
 ) -> Summary:
     """Collect what there is of a run; with `run.json` from its request if there is none.
 
@@ -52,6 +66,7 @@ def bring_one_home(
         home: The directory of all runs.
         say: Receives one line.
         follow: Go on until its last task has ended, otherwise stop at what is there now.
+        view: Makes the context manager of a view; entered while the run comes home.
 
     Raises:
         LabError: Another process collects it, or it cannot be collected.
@@ -66,7 +81,8 @@ def bring_one_home(
     with run.locked():
         if not run.read().state.ended:
             lifecycle.enter(run, environment)
-        lifecycle.bring_home(run, environment, follow=follow, view=NoView())
+        with view() as shown:
+            lifecycle.bring_home(run, environment, follow=follow, view=shown)
         summary = lifecycle.finish(run)
         if not State(summary.state).ended and not any(task.alive for task in environment.tasks()):
             lifecycle.end_as(run, State.LOST, "its environment has gone")

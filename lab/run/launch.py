@@ -8,7 +8,7 @@ import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -19,6 +19,7 @@ from lab.plan import Plan
 from lab.run import lifecycle
 from lab.run.directory import RunDir, RunInfo
 from lab.run.lifecycle import View
+from lab.run.program import OwnProgram
 from lab.run.provenance import git_state, versions
 from lab.run.summary import Summary
 from lab.task.experiments import Experiment
@@ -42,6 +43,7 @@ class Order:
         root: The project's directory.
         cluster_file: The description.
         data_dir: A student's own data as a task sees it, or "".
+        program: The user's own program, if it is none of the registry.
     """
 
     experiment: Experiment
@@ -50,6 +52,7 @@ class Order:
     root: Path
     cluster_file: Path
     data_dir: str
+    program: OwnProgram | None = None
 
 
 def prepare(order: Order, home: Path) -> RunDir:
@@ -80,9 +83,14 @@ def prepare(order: Order, home: Path) -> RunDir:
         git=git_state(order.root),
         versions=versions(),
         started_unix=time.time(),
+        own=order.program is not None,
     )
+    if order.program is not None:
+        info = replace(info, cluster_flags=order.program.cluster_flags)
     run = RunDir(home / info.run_id)
     run.create(info)
+    if order.program is not None:
+        order.program.copy_to(run.program)
     return run
 
 
@@ -126,6 +134,7 @@ def conduct(
     boot: Callable[[], Environment],
     found: Environment | None,
     keep: bool,
+    detach: bool = False,
     view: Callable[[], AbstractContextManager[View]],
     say: Say,
 ) -> Summary:
@@ -136,11 +145,12 @@ def conduct(
         boot: Boots an environment.
         found: The environment that is up already, or None.
         keep: Whether an environment that this call boots stays up.
+        detach: Whether to leave the run, and the environment, as soon as it is submitted.
         view: Makes the context manager of a view; entered while the run is followed.
         say: Receives progress.
 
     Returns:
-        The summary of a run that has ended, in whatever state.
+        The summary of a run that has ended, in whatever state, or was left.
 
     Raises:
         LabError: It could not be run, or the environment went; `run.json` says so.
@@ -152,8 +162,13 @@ def conduct(
             if environment is None:
                 environment = boot()
             lifecycle.enter(run, environment)
-            with view() as shown:
-                _follow(run, environment, shown)
+            if detach:
+                with _deferred():
+                    lifecycle.submit(run, environment)
+                keep = True
+            else:
+                with view() as shown:
+                    _follow(run, environment, shown)
             return lifecycle.finish(run)
         except KeyboardInterrupt:
             _end(run, State.CANCELLED, INTERRUPTED)

@@ -93,7 +93,10 @@ def submit(run: RunDir, environment: Environment) -> None:
             services=info.services,
             data_dir=info.data_dir,
             submitted_unix=now,
-        )
+            own=info.own,
+            cluster_flags=info.cluster_flags,
+        ),
+        run.program if info.own else None,
     )
     run.update(state=State.STARTING, submitted_unix=now)
 

@@ -10,11 +10,14 @@ from typing import Final
 
 from lab.cluster import Cluster, load_cluster
 from lab.errors import InputError
+from lab.run.program import OwnProgram
 from lab.task.experiments import EXPERIMENTS, Experiment
 
 DEFAULT_CLUSTER: Final = "cluster.yaml"
 SCRIPTS: Final = "scripts"
 DATA: Final = "data"
+SERVICES: Final = ("ps",)
+"""Jobs that serve until every other job has ended, whatever the program."""
 
 
 def cluster_path(given: str | None) -> Path:
@@ -65,8 +68,22 @@ def experiment(name: str) -> Experiment:
     if found is None:
         near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"no experiment {name!r}", f"{hint}see `lab experiments`")
+        raise InputError(
+            f"no experiment {name!r}",
+            f"{hint}see `lab experiments`; a program of your own is named by its path, {name}.py",
+        )
     return found
+
+
+def experiment_of(program: OwnProgram, cluster: Cluster) -> Experiment:
+    """A program of one's own as an experiment without a name in the registry."""
+    return Experiment(
+        name=program.name,
+        program=program.path.name,
+        summary="a program of your own",
+        jobs=(),
+        services=tuple(job for job in SERVICES if job in cluster.jobs),
+    )
 
 
 def check_jobs(wanted: Experiment, cluster: Cluster, description: Path, root: Path) -> None:

@@ -192,7 +192,7 @@ def main() -> int:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE
     adopt_orphans()
-    voice = Voice()
+    voice = Voice(stamped=os.environ.get("LAB_STAMPS") == "1")
     stop = Stop(leash=os.environ.get("LAB_LEASH") == "stdin")
     try:
         return Agent(place, voice, stop).run(own)

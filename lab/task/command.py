@@ -10,31 +10,39 @@ from pathlib import Path
 
 import lab
 from lab.task.place import Place
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import CLUSTER_FLAGS, Request, Volume
 
 
 def program_path(place: Place, request: Request) -> Path:
-    """Where the program lies; relative names are those of the scripts directory."""
+    """Where the program lies: with the run if it is the user's own, else among the scripts."""
+    if request.own:
+        return Volume(place.runs).program(request.run_id) / request.program
     return place.scripts / request.program
 
 
 def argv(place: Place, request: Request) -> list[str]:
-    """The command line: the flags that every listing knows, then the experiment's own."""
-    hosts = [
-        f"--{job}_hosts={','.join(request.cluster[job])}"
-        for job in ("ps", "worker")
-        if request.cluster.get(job)
-    ]
+    """The command line: the cluster's flags that the program knows, then its own."""
     data = [f"--data_dir={place.data / request.data_dir}"] if request.data_dir else []
     return [
         sys.executable,
         str(program_path(place, request)),
-        f"--job_name={place.job}",
-        f"--task_index={place.index}",
-        *hosts,
+        *_cluster_flags(place, request),
         *data,
         *request.args,
     ]
+
+
+def _cluster_flags(place: Place, request: Request) -> list[str]:
+    """Who is who, in the words that the program has for it; a job without tasks has no flag."""
+    values = {
+        "job_name": place.job,
+        "task_index": str(place.index),
+        "ps_hosts": ",".join(request.cluster.get("ps", ())),
+        "worker_hosts": ",".join(request.cluster.get("worker", ())),
+    }
+    known = {alias: flag for flag, aliases in CLUSTER_FLAGS.items() for alias in aliases}
+    named = [(name, values[known.get(name, name)]) for name in request.cluster_flags]
+    return [f"--{name}={value}" for name, value in named if value]
 
 
 def environ(
@@ -47,7 +55,7 @@ def environ(
     paths = [home, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
     task = {"type": place.job, "index": place.index}
     return {
-        "TF_CPP_MIN_LOG_LEVEL": "1",
+        **(_OF_OWN_PROGRAMS if request.own else _OF_EXPERIMENTS),
         **kept,
         **_no_proxy(request, kept),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
@@ -67,4 +75,9 @@ def _no_proxy(request: Request, inherited: Mapping[str, str]) -> dict[str, str]:
     return {"no_grpc_proxy": ",".join([*filter(None, given.split(",")), *sorted(hosts)])}
 
 
-_AGENTS_OWN = {"LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH"}
+_OF_EXPERIMENTS = {"TF_CPP_MIN_LOG_LEVEL": "1"}
+# A program that says nothing itself is known by what TensorFlow says of its start. Byte code would
+# only come home with the run.
+_OF_OWN_PROGRAMS = {"TF_CPP_MIN_LOG_LEVEL": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+
+_AGENTS_OWN = {"LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_STAMPS"}

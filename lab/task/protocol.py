@@ -8,7 +8,9 @@ The run volume is the only channel::
     <run_id>/logs/<task>.log      every other line, verbatim            (appended by the agent)
     <run_id>/status/<task>.json   the task's state                      (replaced atomically)
     <run_id>/cancel.json          asks every agent to end the run       (created once)
-    <run_id>/model/, checkpoints/, tb/<task>/, program/                 (the programs' own)
+    <run_id>/program/             a program of one's own, and its modules (by the helper)
+    <run_id>/model/, checkpoints/, tb/<task>/                           (the programs' own)
+    incoming/<run_id>/            such a program on its way, before the request is made
 """
 
 from __future__ import annotations
@@ -49,6 +51,14 @@ class State(StrEnum):
         return self in ENDED
 
 
+CLUSTER_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "job_name": (),
+    "task_index": ("task_id",),
+    "ps_hosts": ("ps",),
+    "worker_hosts": ("worker",),
+}
+"""The flags that tell a program who is who in the cluster, each with its other names."""
+
 LOST_AFTER_S: Final = 15.0
 """An agent whose heartbeat stands still for this long is lost, in seconds."""
 
@@ -62,7 +72,10 @@ class Request:
     Attributes:
         run_id: The run's name, also its directory's.
         experiment: The experiment's name, or the program's stem.
-        program: The program's path, absolute or relative to the scripts directory.
+        program: The program's path, absolute or relative to the scripts directory; where it is
+            `own`, relative to the run's `program/`.
+        own: Whether it is a program of the user's own, which came with the request.
+        cluster_flags: Names of those flags of the cluster that it is started with.
         args: Further arguments of the program, behind the standard flags.
         cluster: TensorFlow's cluster spec of the environment.
         services: Jobs that serve until every other job has ended (`ps`).
@@ -78,6 +91,8 @@ class Request:
     services: tuple[str, ...] = ("ps",)
     data_dir: str = ""
     submitted_unix: float = 0.0
+    own: bool = False
+    cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
 
     def tasks(self) -> list[str]:
         """Names of all tasks in the cluster's order, `worker-0` for `/job:worker/task:0`."""
@@ -104,7 +119,8 @@ class Request:
         """
         try:
             raw: dict[str, Any] = json.loads(text)
-            request = cls(**{**raw, "args": tuple(raw["args"]), "services": tuple(raw["services"])})
+            tuples: dict[str, Any] = {name: tuple(raw[name]) for name in _TUPLES if name in raw}
+            request = cls(**{**raw, **tuples})
             names = request.tasks()
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a request: {error}") from error
@@ -114,6 +130,9 @@ class Request:
             if not TASK.fullmatch(name):
                 raise ValueError(f"not a task: {name!r}")
         return request
+
+
+_TUPLES: Final = ("args", "services", "cluster_flags")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +190,14 @@ class Volume:
     def __post_init__(self) -> None:
         object.__setattr__(self, "requests", self.root / "requests")
         object.__setattr__(self, "agents", self.root / "agents")
+
+    def incoming(self, run_id: str) -> Path:
+        """Where a program of one's own arrives, before its run is there."""
+        return self.root / "incoming" / run_id
+
+    def program(self, run_id: str) -> Path:
+        """Where it lies during the run."""
+        return self.run(run_id) / "program"
 
     def agent(self, task: str) -> Path:
         """The presence of one task's agent."""

@@ -5,8 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
+from datetime import UTC, datetime
 
 from lab.task.text import visible
+
+
+def stamp(unix: float) -> str:
+    """A time in seconds since the epoch as `2026-11-21T14:25:14.123456Z`, which sorts as text."""
+    at = datetime.fromtimestamp(unix, UTC)
+    return at.isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 class Voice:
@@ -16,11 +24,21 @@ class Voice:
     because the run must go on. The truth lies on the run volume.
     """
 
-    def __init__(self, descriptor: int | None = None) -> None:
+    def __init__(self, descriptor: int | None = None, *, stamped: bool = False) -> None:
+        """Where to write.
+
+        Args:
+            descriptor: A file descriptor; standard output by default.
+            stamped: Begin each line with the time, where no engine keeps it with the line.
+        """
         self._descriptor = sys.stdout.fileno() if descriptor is None else descriptor
+        self._stamped = stamped
 
     def echo(self, data: bytes) -> None:
         """Write lines that are safe to show."""
+        if self._stamped:
+            now = stamp(time.time()).encode()
+            data = b"".join(now + b" " + line for line in data.splitlines(keepends=True))
         view = memoryview(data)
         with contextlib.suppress(OSError):
             while view:

@@ -3,7 +3,8 @@
 Where the volume is a directory of this machine, the functions are called as they are. Where it
 lies inside containers, `python -m lab.task.volume` is called in one of them::
 
-    submit REQUEST              hand a request (JSON) to the agents
+    submit REQUEST              hand a request (JSON) to the agents; a program of the user's own
+                                lies in incoming/<run_id>/ by then
     cancel RUN REASON           ask the agents to end a run
     requests                    all requests, one line of JSON each, oldest first
     ship RUN OFFSETS [--follow [--leash]]
@@ -82,6 +83,8 @@ def submit(volume: Volume, request: Request) -> None:
                 raise VolumeBusy(other.run_id)
         run = volume.run(request.run_id)
         run.mkdir()
+        if request.own:
+            volume.incoming(request.run_id).rename(volume.program(request.run_id))
         for name in ("tasks", "logs", "status"):
             (run / name).mkdir()
         for task in request.tasks():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -138,8 +139,10 @@ class FakeEnvironment(Environment):
             for each in self.plan.tasks
         ]
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, program: Path | None = None) -> None:
         try:
+            if program is not None:
+                shutil.copytree(program, self.volume.incoming(request.run_id))
             volumes.submit(self.volume, request)
         except volumes.VolumeBusy as error:
             raise LabError(str(error), "wait until it has ended") from error
@@ -158,7 +161,9 @@ class FakeEnvironment(Environment):
     ) -> Iterator[Chunk | None]:
         return volumes.ship(self.volume, run_id, offsets, follow=follow)
 
-    def logs(self, tasks: Sequence[str], *, follow: bool, tail: int | None) -> Iterator[str]:
+    def logs(
+        self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
+    ) -> Iterator[str]:
         yield from (f"{task}  | \x1b[31mred" for task in tasks)
 
     def shell(self, task: str) -> list[str]:

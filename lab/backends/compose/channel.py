@@ -155,7 +155,7 @@ def _judge(doing: str, code: int | None, said: bytes) -> None:
     if code is None or code > KILLED:
         raise Gone(f"{doing}: it broke off, its container was stopped", "see `lab ls`")
     if code == EXIT_BUSY:
-        raise LabError(last, "wait for it, or end it with Ctrl-C where it was started")
+        raise LabError(last, "follow it with `lab attach`, or end it with `lab cancel`")
     if code == EXIT_NO_SUCH_RUN:
         raise LabError(last, "see `lab runs`")
     raise LabError(f"{doing}: {last}", "see `lab logs`")

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, Final
 
 from lab.backends import Chunk, Say, TaskInfo
@@ -13,6 +14,7 @@ from lab.backends.compose import names, state
 from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel
 from lab.backends.compose.cli import child, compose_version, docker, lines_of
 from lab.backends.compose.containers import Seen, read
+from lab.backends.compose.delivery import deliver
 from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.compose.origin import compose_file
 from lab.backends.compose.removal import remove
@@ -77,8 +79,8 @@ class ComposeEnvironment:
             )
         return found
 
-    def submit(self, request: Request) -> None:
-        """Hand a request to the agents.
+    def submit(self, request: Request, program: Path | None = None) -> None:
+        """Hand a request to the agents; see `Environment`.
 
         Raises:
             LabError: Another run is under way, or no agent is there to hear of it.
@@ -91,6 +93,9 @@ class ComposeEnvironment:
                 if len(down) > 1
                 else "see `lab ps` and `lab logs`, then `lab down` and `lab up`",
             )
+        if program is not None:
+            running = next(each.id for each in self.seen() if each.task and each.running)
+            deliver(self._engine, running, request.run_id, program)
         _drain(self._channel().call("submit", request.to_json()))
 
     def cancel(self, run_id: str, reason: str) -> None:
@@ -120,7 +125,9 @@ class ComposeEnvironment:
                     f"run {run_id} broke off: {error}", f"go on with `lab collect {run_id}`"
                 ) from error
 
-    def logs(self, tasks: Sequence[str], *, follow: bool, tail: int | None) -> Iterator[str]:
+    def logs(
+        self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
+    ) -> Iterator[str]:
         """Lines of the tasks' standard output, `worker-0  | …`; all tasks where none is named.
 
         Raises:
@@ -139,6 +146,7 @@ class ComposeEnvironment:
             "--no-color",
             *(["--follow"] if follow else []),
             *(["--tail", str(tail)] if tail is not None else []),
+            *(["--since", f"{since:.6f}"] if since is not None else []),
             *wanted,
         ]
         with child(command) as process:

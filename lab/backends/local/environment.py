@@ -10,7 +10,7 @@ import platform
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lab.backends import Chunk, Say, TaskInfo
@@ -76,8 +76,8 @@ class LocalEnvironment:
             for task in self._record.tasks
         ]
 
-    def submit(self, request: Request) -> None:
-        """Hand a request to the agents.
+    def submit(self, request: Request, program: Path | None = None) -> None:
+        """Hand a request to the agents; see `Environment`.
 
         Raises:
             LabError: Another run is under way in this environment, it has gone, or its volume
@@ -86,11 +86,13 @@ class LocalEnvironment:
         if not self.alive():
             raise self._gone()
         try:
+            if program is not None:
+                shutil.copytree(program, self._volume.incoming(request.run_id))
             run_volume.submit(self._volume, request)
         except run_volume.VolumeBusy as busy:
             raise LabError(
                 f"{busy} in the local environment {self.project!r}",
-                f"wait for it, or end it with `lab down {self.project}`",
+                f"follow it with `lab attach {busy.run_id}`, or end it with `lab cancel`",
             ) from busy
         except OSError as error:
             raise self._volume_fault(error) from error
@@ -139,7 +141,9 @@ class LocalEnvironment:
         if not run_volume.ended(self._volume, run_id):
             raise self._gone()
 
-    def logs(self, tasks: Sequence[str], *, follow: bool, tail: int | None) -> Iterator[str]:
+    def logs(
+        self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
+    ) -> Iterator[str]:
         """Lines that the agents copied to their standard output, `worker-0  | …`.
 
         Raises:
@@ -150,7 +154,9 @@ class LocalEnvironment:
         if unknown:
             raise InputError(f"no task {unknown[0]!r}", f"there are {', '.join(names)}")
         files = {task: self._place.output(task) for task in (tasks or names)}
-        return _logs(files, tail, self.alive if follow else None)
+        width = max(map(len, files), default=0)
+        for task, line in follow_lines(files, tail, self.alive if follow else None, since):
+            yield f"{task:<{width}}  | {line}"
 
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the task's place.
@@ -278,14 +284,6 @@ class LocalEnvironment:
             f"the run volume {self._place.runs} cannot be used: {error.strerror}",
             "make room on it, and see that it is yours",
         )
-
-
-def _logs(
-    files: Mapping[str, Path], tail: int | None, alive: Callable[[], bool] | None
-) -> Iterator[str]:
-    width = max(map(len, files), default=0)
-    for task, line in follow_lines(files, tail, alive):
-        yield f"{task:<{width}}  | {line}"
 
 
 def _reap(pid: int) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import lab
 
 # What would make an agent do something of its own accord, or mislead a program.
-_DROPPED = ("LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "TF_CONFIG", "PYTHONSAFEPATH")
+_DROPPED = ("LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_STAMPS", "TF_CONFIG", "PYTHONSAFEPATH")
 
 
 def command(module: str) -> list[str]:

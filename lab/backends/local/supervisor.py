@@ -92,7 +92,9 @@ class Supervisor:
                 self._start(task, [], ())
 
     def _start(self, task: TaskRecord, prefix: list[str], descriptors: tuple[int, ...]) -> None:
-        own = {**task.environ, "LAB_LEASH": "stdin"} if self._leash is not None else task.environ
+        own = {**task.environ, "LAB_STAMPS": "1"}
+        if self._leash is not None:
+            own["LAB_LEASH"] = "stdin"
         with self.place.output(task.task).open("ab") as output:
             agent = subprocess.Popen(
                 [*prefix, *command("lab.task.agent")],

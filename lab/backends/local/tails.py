@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from lab.task.text import short, visible
+from lab.task.voice import stamp
 
 _POLL_S = 0.2
+_STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ")
 _PIECE_BYTES = 64 * 1024
 
 
 def follow(
-    files: Mapping[str, Path], tail: int | None, alive: Callable[[], bool] | None
+    files: Mapping[str, Path],
+    tail: int | None,
+    alive: Callable[[], bool] | None,
+    since: float | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Lines of several files, safe to show, each with the name of its file.
 
@@ -21,7 +27,11 @@ def follow(
         files: Name to file; one that does not exist yet is empty.
         tail: Begin with this many lines of each, or with all of them for None.
         alive: Go on as long as this is true; None: stop at what is there now.
+        since: Leave out lines that were stamped before this time, in seconds since the epoch. A
+            line without a stamp, such as those of a traceback, belongs to the one before it.
     """
+    earliest = "" if since is None else stamp(since)
+    shown = dict.fromkeys(files, since is None)
     rests = dict.fromkeys(files, b"")
     positions = {name: _start(path, tail) for name, path in files.items()}
     while True:
@@ -31,7 +41,11 @@ def follow(
                 positions[name] += len(data)
                 *lines, rests[name] = (rests[name] + data).split(b"\n")
                 for line in lines:
-                    yield name, visible(line)
+                    stamped = _STAMPED.match(line)
+                    if stamped:
+                        shown[name] = stamped[1].decode() >= earliest
+                    if shown[name]:
+                        yield name, visible(line[stamped.end() :] if stamped else line)
         if last:
             return
         time.sleep(_POLL_S)

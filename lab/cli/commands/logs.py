@@ -8,6 +8,7 @@ from lab.backends import Environment
 from lab.backends.choose import backends, named
 from lab.cli.arguments import Flag, Switch
 from lab.cli.options import EnvironmentName
+from lab.cli.times import moment
 from lab.cli.values import count
 from lab.errors import InputError
 from lab.run.project import default_name
@@ -23,11 +24,15 @@ def command(
     tail: Annotated[
         int | None, Flag("only so many last lines of each task", count, shows="N", short="-n")
     ] = None,
+    since: Annotated[
+        float | None,
+        Flag("only what was said since then: 10m, 1h30m, 14:05, 2026-11-21T14:05", moment),
+    ] = None,
     name: EnvironmentName = None,
 ) -> None:
     """Print what the tasks of an environment print."""
     environment = named(name, default_name(), backends())
-    for line in environment.logs(_tasks(task, environment), follow=follow, tail=tail):
+    for line in environment.logs(_tasks(task, environment), follow=follow, tail=tail, since=since):
         print(visible(line.rstrip("\r\n")), flush=follow)
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import PurePosixPath
 from typing import Annotated
 
-from lab.backends import Environment
 from lab.backends.choose import backends, named
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson
@@ -14,7 +11,7 @@ from lab.cli.output import print_json
 from lab.run.lifecycle import explain
 from lab.run.project import default_name
 from lab.run.view import show, table_of
-from lab.task.protocol import TaskStatus
+from lab.run.whereabouts import statuses_of
 
 
 def command(
@@ -28,7 +25,7 @@ def command(
     environment = named(name, default_name(), backends())
     requests = environment.runs()
     newest = requests[-1].run_id if requests else None
-    statuses = _statuses(environment, newest) if newest else {}
+    statuses = statuses_of(environment, newest) if newest else {}
     rows = []
     for task in environment.tasks():
         status = statuses.get(task.task)
@@ -61,12 +58,3 @@ def command(
         for row, task in zip(rows, environment.tasks(), strict=True)
     ]
     show(table_of(("task", "node", "address", "gpus", "agent", title), cells))
-
-
-def _statuses(environment: Environment, run_id: str) -> Mapping[str, TaskStatus]:
-    found: dict[str, TaskStatus] = {}
-    for chunk in environment.ship(run_id, {}, follow=False):
-        if chunk is not None and PurePosixPath(chunk.path).parent.name == "status":
-            status = TaskStatus.from_json(chunk.data.decode("utf-8", errors="replace"))
-            found[status.task] = status
-    return found

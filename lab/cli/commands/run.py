@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 from lab.backends.choose import AUTO, Choice, backends, check_same, choose
 from lab.cli.arguments import Flag, Rest, Switch, Word
 from lab.cli.options import BackendName, ClusterFile, GpuMode, RunsDir
+from lab.cli.outcome import judge, tell
 from lab.cli.output import say
 from lab.cluster import load_cluster
-from lab.errors import InterruptError, LabError
+from lab.errors import InterruptError
 from lab.gpus import take_inventory
 from lab.plan import place
 from lab.run import project
 from lab.run.directory import RunDir, runs_dir
 from lab.run.homecoming import bring_leftovers_home
 from lab.run.launch import Order, conduct, prepare
+from lab.run.program import names_a_program, read_program
 from lab.run.summary import Summary, summarize
-from lab.run.view import result, show, watching
+from lab.run.view import watching
 from lab.task.experiments import EXPERIMENTS, ProgramFlag
-from lab.task.protocol import State
-from lab.task.text import visible
-
-LOG_LINES = 10
-"""So many last lines of a failed task are shown."""
 
 
 def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
     """The flags of an experiment's program; of all of them where none is named."""
+    if experiment is not None and names_a_program(experiment):
+        return {}
     if experiment is not None and experiment in EXPERIMENTS:
         return EXPERIMENTS[experiment].flags
     return {name: flag for each in EXPERIMENTS.values() for name, flag in each.flags.items()}
@@ -38,7 +35,13 @@ def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
 
 def command(
     *,
-    experiment: Annotated[str, Word("an experiment; `lab experiments` lists them")],
+    experiment: Annotated[
+        str,
+        Word(
+            "an experiment (`lab experiments` lists them), or the path of your own program",
+            shows="EXPERIMENT|PROGRAM",
+        ),
+    ],
     backend: BackendName = AUTO,
     cluster: ClusterFile = None,
     gpus: GpuMode = AUTO,
@@ -46,6 +49,9 @@ def command(
         str | None, Flag("your own data, in the four IDX files", shows="DIR")
     ] = None,
     keep: Annotated[bool, Switch("leave the environment up that this run boots")] = False,
+    detach: Annotated[
+        bool, Switch("leave it as soon as it has begun; `lab attach` follows it", short="-d")
+    ] = False,
     json: Annotated[bool, Switch("print the summary as the last line of stdout")] = False,
     runs_dir_: RunsDir = None,
     rest: Annotated[
@@ -53,12 +59,16 @@ def command(
     ] = (),
 ) -> None:
     """Train an experiment from its start to its end."""
-    wanted = project.experiment(experiment)
+    own = read_program(experiment) if names_a_program(experiment) else None
     path = project.cluster_path(cluster)
     described = load_cluster(path)
     root = project.find_root(path)
-    project.check_jobs(wanted, described, path, root)
-    project.check_program(wanted, root)
+    if own is not None:
+        wanted = project.experiment_of(own, described)
+    else:
+        wanted = project.experiment(experiment)
+        project.check_jobs(wanted, described, path, root)
+        project.check_program(wanted, root)
     data = project.check_data_dir(data_dir)
     home = runs_dir(runs_dir_)
     plan = place(described, take_inventory(gpus, described))
@@ -70,6 +80,7 @@ def command(
         root=root,
         cluster_file=path,
         data_dir=project.data_dir_inside(data, chosen.backend.name, root),
+        program=own,
     )
     if chosen.environment is not None:
         check_same(chosen.environment, plan.cluster_sha256, str(path))
@@ -80,54 +91,27 @@ def command(
     run = prepare(order, home)
     say(f"run {run.run_id}: {run.path}")
     try:
-        summary = _conduct(run, order, chosen, keep=keep)
+        summary = _conduct(run, order, chosen, keep=keep, detach=detach)
     except KeyboardInterrupt:
-        _show(summarize(run), json=json)
+        tell(summarize(run), json=json)
         raise InterruptError(
             f"run {run.run_id} was interrupted", f"see it again with `lab show {run.run_id}`"
         ) from None
-    _show(summary, json=json)
-    _judge(run, summary)
+    if detach:
+        say(f"run {run.run_id} goes on; follow it with `lab attach {run.run_id}`")
+        print(summary.to_json() if json else run.run_id)
+        return
+    tell(summary, json=json)
+    judge(run, summary)
 
 
-def _conduct(run: RunDir, order: Order, chosen: Choice, *, keep: bool) -> Summary:
+def _conduct(run: RunDir, order: Order, chosen: Choice, *, keep: bool, detach: bool) -> Summary:
     return conduct(
         run,
         boot=lambda: chosen.backend.up(order.plan, root=order.root, say=say),
         found=chosen.environment,
         keep=keep,
+        detach=detach,
         view=lambda: watching(run.read),
         say=say,
     )
-
-
-def _show(summary: Summary, *, json: bool) -> None:
-    """Print what a run came to; as JSON in the last line of stdout where that is asked for."""
-    show(result(summary), to_stderr=json)
-    if json:
-        print(summary.to_json())
-    sys.stdout.flush()
-
-
-def _judge(run: RunDir, summary: Summary) -> None:
-    """End the command with exit code 1 if the run did not succeed, and show why."""
-    if summary.state == State.SUCCEEDED:
-        return
-    for task in summary.tasks:
-        if task.state in {State.FAILED, State.LOST}:
-            for line in _last_lines(run.log(task.task)):
-                say(f"{task.task}  | {visible(line)}")
-    reason = f" ({summary.reason})" if summary.reason else ""
-    raise LabError(
-        f"run {run.run_id} {summary.state}{reason}", f"all that its tasks said is in {run.path}"
-    )
-
-
-def _last_lines(path: Path) -> list[bytes]:
-    """The last lines of a log, however long it is."""
-    if not path.is_file():
-        return []
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - (1 << 16)))
-        return file.read().splitlines()[-LOG_LINES:]

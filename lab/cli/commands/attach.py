@@ -1,0 +1,51 @@
+"""`lab attach [RUN]`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from lab.backends.choose import backends
+from lab.cli.arguments import Switch, Word
+from lab.cli.options import RunsDir
+from lab.cli.outcome import judge, tell
+from lab.cli.output import say
+from lab.errors import InterruptError
+from lab.run.directory import LAST, runs_dir
+from lab.run.homecoming import bring_one_home
+from lab.run.project import default_name
+from lab.run.summary import summarize
+from lab.run.view import watching
+from lab.run.whereabouts import find, reachable
+
+
+def command(
+    *,
+    run: Annotated[
+        str, Word("a run's id, a unique beginning of it, or last (default: last)")
+    ] = LAST,
+    json: Annotated[bool, Switch("print the summary as the last line of stdout")] = False,
+    runs_dir_: RunsDir = None,
+) -> None:
+    """Follow a run whose helper has gone, and bring it home; Ctrl-C leaves it going."""
+    home = runs_dir(runs_dir_)
+    found = find(run, home, reachable(backends(), default_name()))
+    if found.request is None or found.environment is None:
+        summary = summarize(found.run)
+    else:
+        try:
+            summary = bring_one_home(
+                found.request,
+                found.environment,
+                home,
+                say,
+                follow=True,
+                view=lambda: watching(found.run.read),
+            )
+        except KeyboardInterrupt:
+            raise InterruptError(
+                f"left run {found.run.run_id}, which goes on",
+                f"`lab attach {found.run.run_id}` follows it again, `lab cancel` ends it",
+            ) from None
+        say(f"environment {found.environment.project!r} stays up; `lab down` removes it")
+    tell(summary, json=json)
+    judge(found.run, summary)

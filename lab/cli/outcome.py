@@ -1,0 +1,54 @@
+"""What a command says of a run that it has followed to its end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from lab.cli.output import say
+from lab.errors import LabError
+from lab.run.directory import RunDir
+from lab.run.summary import Summary
+from lab.run.view import result, show
+from lab.task.protocol import State
+from lab.task.text import visible
+
+LOG_LINES: Final = 10
+"""So many last lines of a failed task are shown."""
+
+
+def tell(summary: Summary, *, json: bool) -> None:
+    """Print what a run came to; as JSON in the last line of stdout where that is asked for."""
+    show(result(summary), to_stderr=json)
+    if json:
+        print(summary.to_json())
+    sys.stdout.flush()
+
+
+def judge(run: RunDir, summary: Summary) -> None:
+    """See that the run succeeded; where it did not, show the last words of those who failed.
+
+    Raises:
+        LabError: It did not succeed.
+    """
+    if summary.state == State.SUCCEEDED:
+        return
+    for task in summary.tasks:
+        if task.state in {State.FAILED, State.LOST}:
+            for line in _last_lines(run.log(task.task)):
+                say(f"{task.task}  | {visible(line)}")
+    reason = f" ({summary.reason})" if summary.reason else ""
+    raise LabError(
+        f"run {run.run_id} {summary.state}{reason}", f"all that its tasks said is in {run.path}"
+    )
+
+
+def _last_lines(path: Path) -> list[bytes]:
+    """The last lines of a log, however long it is."""
+    if not path.is_file():
+        return []
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - (1 << 16)))
+        return file.read().splitlines()[-LOG_LINES:]

@@ -1,0 +1,113 @@
+"""A program of one's own: what is checked, what is copied, and which flags it gets."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from lab.errors import InputError
+from lab.run import program as programs
+from lab.run.program import cluster_flags, names_a_program, read_program
+
+ALL = ("job_name", "task_index", "ps_hosts", "worker_hosts")
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = folder / f"{name.replace('__in__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def test_what_names_a_program() -> None:
+    assert names_a_program("my.py")
+    assert names_a_program("./async")
+    assert not names_a_program("async")
+
+
+def test_modules_and_packages_beside_it_come_along_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path, main="import other", other="", pkg__in____init__="", pkg__in__deep__in__x="")
+    write(tmp_path, loose__in__no_package="")
+    (tmp_path / "data.bin").write_bytes(b"x" * 1000)
+    (tmp_path / "elsewhere").symlink_to("/etc")
+    program = read_program(str(tmp_path / "main.py"))
+    program.copy_to(tmp_path / "copy")
+    copied = {p.relative_to(tmp_path / "copy") for p in (tmp_path / "copy").rglob("*.py")}
+    assert copied == {
+        Path("main.py"),
+        Path("other.py"),
+        Path("pkg/__init__.py"),
+        Path("pkg/deep/x.py"),
+    }
+    assert not (tmp_path / "copy" / "data.bin").exists()
+    assert program.name == "main"
+
+
+@pytest.mark.parametrize(
+    ("source", "flags"),
+    [
+        ("import os; print(os.environ['TF_CONFIG'])", ALL),
+        ("import sys; print(sys.argv)", ALL),
+        ("from lab.task.flags import training_flags", ALL),
+        ("p.add_argument('--task_id')\np.add_argument('--job_name')", ("job_name", "task_id")),
+        ("tf.app.flags.DEFINE_string('ps', '', '')", ("ps",)),
+        ("flags.DEFINE_integer(name='task_index', default=0)", ("task_index",)),
+        ("p.add_argument('--task_index', '--task_id')", ("task_index",)),
+        ("p.add_argument('-w', '--worker')\nprint('ps')", ("worker",)),
+        ("p.add_argument('--epochs')", ()),
+        ("for name in names:\n    p.add_argument(name)", ALL),
+        ("@click.option('--ps_hosts')\ndef main(): pass", ("ps_hosts",)),
+    ],
+)
+def test_a_program_is_given_the_flags_that_it_knows(source: str, flags: tuple[str, ...]) -> None:
+    assert cluster_flags(ast.parse(source)) == flags
+
+
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        ("def broken(:\n", ":1:12: "),
+        ("x = 1\nreturn x\n", ":2:1: "),
+        ("a\0b", "null bytes"),
+    ],
+)
+def test_a_syntax_error_is_found_before_anything_starts(
+    tmp_path: Path, source: str, place: str
+) -> None:
+    write(tmp_path, main=source)
+    with pytest.raises(InputError) as caught:
+        read_program(str(tmp_path / "main.py"))
+    assert place in str(caught.value)
+    assert "mend the program" in str(caught.value)
+
+
+def test_a_syntax_error_in_an_imported_module_counts_and_in_another_does_not(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, main="from pkg import part", pkg__in____init__="", pkg__in__part="import deep")
+    write(tmp_path, deep="import main", unrelated="def (")
+    assert read_program(str(tmp_path / "main.py")).files
+    write(tmp_path, deep="x =")
+    with pytest.raises(InputError, match=r"deep\.py:1:4: invalid syntax"):
+        read_program(str(tmp_path / "main.py"))
+
+
+def test_what_is_no_program_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no program .*nowhere\.py; check its path"):
+        read_program(str(tmp_path / "nowhere.py"))
+    with pytest.raises(InputError, match="is no Python program; name a file that ends in .py"):
+        read_program(str(tmp_path / "run.sh"))
+    (tmp_path / "folder.py").mkdir()
+    with pytest.raises(InputError, match="cannot be read"):
+        read_program(str(tmp_path / "folder.py"))
+
+
+def test_a_whole_home_directory_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "MAX_FILES", 3)
+    write(tmp_path, main="", a="", b="", c="")
+    with pytest.raises(InputError, match="holds 4 Python files .*directory of its own"):
+        read_program(str(tmp_path / "main.py"))
