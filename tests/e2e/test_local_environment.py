@@ -348,10 +348,10 @@ def test_two_ups_at_once(kind: str, project: Path) -> None:
 def test_shell_is_in_the_tasks_place(kind: str, project: Path) -> None:
     environment = up(project)
     script = "echo $LAB_TASK $CUDA_VISIBLE_DEVICES; pwd; hostname; ls /proc | grep -c '^[0-9]'"
-    argv = [*environment.shell("worker-0")[:-1], "/bin/sh", "-c", script]
+    argv = [*environment.shell("worker-0")[:-4], "/bin/sh", "-c", script]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     task, folder, host, processes = done.stdout.splitlines()
-    assert (task, folder) == ("worker-0 0,1", str(project / "scripts"))
+    assert (task, folder) == ("worker-0 0,1", str(project))
     if kind == "namespaces":
         assert host == "tf2"
         assert int(processes) < 12
@@ -453,7 +453,7 @@ def test_network_of_the_nodes(project: Path) -> None:
         "print([q.get('kind') for q in n.get_qdiscs() if q.get('kind') == 'tbf'])\n"
         "print(socket.gethostbyname('tf1'), socket.gethostbyname('tf2'))\n"
     )
-    argv = [*environment.shell("worker-0")[:-1], sys.executable, "-c", code]
+    argv = [*environment.shell("worker-0")[:-4], sys.executable, "-c", code]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["['eth0', 'lo']", "[]", "['tbf']", "10.77.0.2 10.77.0.3"]
 

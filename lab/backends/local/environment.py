@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ from lab.task.protocol import Request, Volume
 _TERM_WITHIN_S = 15.0
 _KILL_WITHIN_S = 10.0
 _POLL_S = 0.05
+# Variables alone would not do: a user's own start-up file (pyenv, conda) puts its `python` first.
+_SHELL = ("bash", "--rcfile", str(Path(__file__).with_name("shell.bashrc")), "-i")
 
 
 class LocalEnvironment:
@@ -155,8 +158,8 @@ class LocalEnvironment:
             raise InputError(f"no task {unknown[0]!r}", f"there are {', '.join(names)}")
         files = {task: self._place.output(task) for task in (tasks or names)}
         width = max(map(len, files), default=0)
-        for task, line in follow_lines(files, tail, self.alive if follow else None, since):
-            yield f"{task:<{width}}  | {line}"
+        lines = follow_lines(files, tail, self.alive if follow else None, since)
+        return (f"{task:<{width}}  | {line}" for task, line in lines)
 
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the task's place.
@@ -174,10 +177,14 @@ class LocalEnvironment:
             raise LabError(
                 f"{task} has no agent any more", f"`lab down {self.project}` and boot anew"
             )
-        scripts = record.environ["LAB_SCRIPTS"]
-        own = {**record.environ, "PYTHONPATH": environ()["PYTHONPATH"]}
+        own = {
+            **record.environ,
+            "PYTHONPATH": environ()["PYTHONPATH"],
+            "LAB_PYTHON_BIN": str(Path(sys.executable).parent),
+        }
         variables = [f"{name}={value}" for name, value in own.items()]
-        inside = ["env", "-C", scripts, *variables, os.environ.get("SHELL", "/bin/sh")]
+        project = str(Path(record.environ["LAB_SCRIPTS"]).parent)
+        inside = ["env", "-C", project, *variables, *_SHELL]
         if self._record.isolation is Isolation.PROCESSES:
             return inside
         enter = ["nsenter", "-t", str(pid), "-U", "--preserve-credentials", "-n", "-u", "-m", "-p"]

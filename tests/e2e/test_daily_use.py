@@ -1,0 +1,244 @@
+"""A day with an environment that stays up, on each backend.
+
+One's own programs, edits, a helper that dies, another that takes over. The programs here import no
+TensorFlow, so that it is quick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine import ROOT
+from tests.terminals import CTRL_C, terminal
+
+NAME = "lab-e2e-daily"
+PATIENCE_S = 120.0
+CLUSTER = f"""\
+version: 1
+name: {NAME}
+nodes: {{tf1: {{}}, tf2: {{}}}}
+jobs: {{ps: {{on: [tf1]}}, worker: {{on: [tf2, tf2]}}}}
+"""
+
+GREETS = """\
+import argparse, json, os, signal
+import greeting
+from words.kind import KIND
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--job_name")
+parser.add_argument("--task_id", type=int)
+parser.add_argument("--ps")
+parser.add_argument("--shout", action="store_true")
+flags = parser.parse_args()
+print(greeting.TEXT, KIND, flags.shout, json.loads(os.environ["TF_CONFIG"])["task"], flags.ps)
+if flags.job_name == "ps":
+    signal.pause()
+for epoch in range(3):
+    print("worker=%d,epoch=%d,global_step=%d, local_step=%d, loss = %f" % (
+        flags.task_id, epoch, 200 * epoch + 200, 100 * epoch + 100, 1 / (epoch + 1)))
+print("worker=%d, final accuracy = 0.8894000053405762" % flags.task_id)
+"""
+
+COUNTS = """\
+import os, signal, time
+
+if os.environ["LAB_TASK"] == "ps-0":
+    signal.pause()
+for step in range(LINES):
+    print(f"After  {step + 1} training steps (  {2 * step + 2} global steps), "
+          "loss on training batch is  0.388676.  (  0.002 sec/batch)")
+    print("line", step)
+    time.sleep(0.02)
+"""
+
+
+def environ(project: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
+    return {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state")}
+
+
+def start(project: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "lab", *words],
+        cwd=project,
+        env=environ(project),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def lab(project: Path, *words: str, code: int = 0) -> tuple[str, str]:
+    process = start(project, *words)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == code, err[-4000:]
+    return out, err
+
+
+def summary_of(out: str) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return summary
+
+
+@pytest.fixture(scope="module", params=["local", pytest.param("compose", marks=pytest.mark.engine)])
+def project(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
+    """An environment that is up for all tests of this module."""
+    if request.param == "compose":
+        request.getfixturevalue("image")
+    folder = tmp_path_factory.mktemp("daily")
+    for name in ("scripts", "data"):
+        (folder / name).mkdir()
+    (folder / "cluster.yaml").write_text(CLUSTER)
+    lab(folder, "up", "--backend", request.param, "--gpus", "none")
+    yield folder
+    lab(folder, "down", "--yes", "--discard")
+
+
+def write(project: Path, name: str, text: str) -> str:
+    path = project / "mine" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+def homes(project: Path, name: str) -> list[Path]:
+    return sorted((project / "runs").glob(f"*-{name}-*"), key=lambda path: path.stat().st_mtime)
+
+
+def wait_for(what: str, done: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < deadline, f"no {what}"
+        time.sleep(0.05)
+
+
+def test_a_program_of_ones_own(project: Path) -> None:
+    write(project, "words/__init__.py", "")
+    write(project, "words/kind.py", "KIND = 'friend'\n")
+    write(project, "greeting.py", "TEXT = 'good morning'\n")
+    write(project, "unrelated.py", "def (")
+    path = write(project, "greets.py", GREETS)
+    out, err = lab(project, "run", path, "--json", "--", "--shout")
+    summary = summary_of(out)
+    assert (summary["state"], summary["global_step"]) == ("succeeded", 600)
+    workers = [task for task in summary["tasks"] if task["job_name"] == "worker"]
+    assert [(task["epoch"], task["local_step"], task["loss"]) for task in workers] == [
+        (2, 300, 0.333333)
+    ] * 2
+    assert [task["accuracy"] for task in workers] == [0.8894000053405762] * 2
+    assert summary["updates_conserved"] is None
+    (home,) = homes(project, "greets")
+    log = (home / "logs/worker-1.log").read_text()
+    ps = json.loads((home / "run.json").read_text())["cluster"]["ps"][0]
+    assert log.startswith(
+        f"good morning friend True {{'type': 'worker', 'index': 1}} {ps}\nworker=1,epoch=0,"
+    )
+    copied = {path.relative_to(home).as_posix() for path in (home / "program").rglob("*.py")}
+    assert copied >= {"program/greets.py", "program/greeting.py", "program/words/kind.py"}
+    assert not list((home / "program").rglob("__pycache__"))
+    assert "worker-1: epoch 3" in err
+
+
+def test_a_syntax_error_is_found_before_anything_starts(project: Path) -> None:
+    path = write(project, "torn.py", "import os\nprint('a'\n")
+    out, err = lab(project, "run", path, code=2)
+    assert (out, err) == ("", f"error: {path}:2:6: '(' was never closed; mend the program\n")
+    assert not homes(project, "torn")
+
+
+def test_an_edited_program_takes_effect_in_the_next_run(project: Path) -> None:
+    for name in ("first", "second"):
+        text = f"import os\nprint('the {{}} edition'.format('{name}'))\n"
+        # Replaced, as an editor does it: another file under the same name.
+        (project / "scripts/new").write_text(text)
+        (project / "scripts/new").replace(project / "scripts/mnist_async.py")
+        lab(project, "run", "async")
+        *_, home = homes(project, "async")
+        assert (home / "logs/worker-0.log").read_text() == f"the {name} edition\n"
+
+
+def counted(home: Path, task: str) -> tuple[list[int], list[int]]:
+    """The numbers of the lines in a task's log, and the local steps of its records."""
+    log = (home / f"logs/{task}.log").read_text().splitlines()
+    records = (home / f"tasks/{task}.jsonl").read_text().splitlines()
+    return (
+        [int(line.split()[1]) for line in log if line.startswith("line ")],
+        [json.loads(line)["local_step"] for line in records],
+    )
+
+
+def test_the_helper_is_killed_and_another_takes_over(project: Path) -> None:
+    path = write(project, "takenover.py", COUNTS.replace("LINES", "250"))
+    helper = start(project, "run", path)
+    wait_for("record", lambda: any((project / "runs").glob("*-takenover-*/tasks/worker-1.jsonl")))
+    helper.kill()
+    helper.communicate()
+    (home,) = homes(project, "takenover")
+    brought = len(counted(home, "worker-0")[0])
+    busy = lab(project, "run", path, code=1)[1]
+    assert f"error: run {home.name} is under way" in busy
+    assert "follow it with `lab attach" in busy
+    out, err = lab(project, "attach", home.name, "--json")
+    assert summary_of(out)["state"] == "succeeded"
+    assert "training" in err
+    assert brought < 250
+    for _ in range(2):
+        for task in ("worker-0", "worker-1"):
+            assert counted(home, task) == (list(range(250)), list(range(1, 251)))
+        # Again brings nothing twice.
+        lab(project, "collect", home.name)
+    assert summary_of(lab(project, "attach", home.name, "--json")[0])["state"] == "succeeded"
+
+
+def test_a_run_is_left_followed_on_a_terminal_left_again_and_cancelled(project: Path) -> None:
+    path = write(project, "left.py", COUNTS.replace("LINES", "100_000"))
+    run_id = lab(project, "run", path, "--detach")[0].strip()
+    command = [sys.executable, "-m", "lab", "attach", run_id]
+    with terminal(command, cwd=project, env=environ(project)) as watched:
+        watched.until(r"worker-1.*training", PATIENCE_S)
+        watched.type(CTRL_C)
+        assert watched.end(PATIENCE_S) == 130
+        assert "which goes on" in watched.said
+    follower = start(project, "attach", run_id)
+    wait_for("record", lambda: any((project / "runs" / run_id).glob("tasks/worker-1.jsonl")))
+    states = json.loads(lab(project, "ps", "--json")[0])
+    assert {row["state"] for row in states if row["task"] != "ps-0"} == {"training"}
+    lab(project, "cancel", run_id)
+    _, err = follower.communicate(timeout=PATIENCE_S)
+    assert follower.returncode == 1, err
+    assert "cancelled (cancelled by `lab cancel`)" in err
+    assert lab(project, "cancel", run_id, code=2)[1].startswith(f"error: run {run_id} has ended")
+
+
+def test_logs_since_then_of_one_task_and_as_they_come(project: Path) -> None:
+    path = write(project, "talks.py", COUNTS.replace("LINES", "100_000"))
+    run_id = lab(project, "run", path, "--detach")[0].strip()
+    follower = start(project, "logs", "--follow", "--task", "worker-1", "--since", "0s")
+    assert follower.stdout is not None
+    first = [follower.stdout.readline() for _ in range(50)]
+    assert all(line.startswith("worker-1  | ") for line in first)
+    follower.send_signal(signal.SIGINT)
+    follower.communicate(timeout=PATIENCE_S)
+    lab(project, "cancel", run_id)
+    lab(project, "collect", run_id)
+    every = lab(project, "logs", "--task", "worker-1")[0].splitlines()
+    assert "worker-1  | line 0" in every
+    numbers = [int(line.split()[-1]) for line in first if "| line " in line]
+    assert numbers[0] > 0
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert lab(project, "logs", "--since", "0s")[0] == ""
+    assert lab(project, "logs", "--since", "soon", code=2)[1].startswith("error: --since: 'soon'")

@@ -1,0 +1,114 @@
+"""A person at a terminal: types, reads what comes, presses Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+CTRL_C = "\x03"
+_ROWS, _COLUMNS = 40, 200
+
+
+class Terminal:
+    """A program on a terminal of its own, `_COLUMNS` wide.
+
+    Attributes:
+        said: All that it has written so far.
+    """
+
+    def __init__(self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", _ROWS, _COLUMNS, 0, 0))
+        self.process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**env, "TERM": "xterm-256color"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=_control,  # noqa: PLW1509  (nothing else runs in this process's threads)
+        )
+        os.close(slave)
+        self.said = ""
+        self._read = 0
+
+    def type(self, text: str) -> None:
+        """Press these keys."""
+        os.write(self._master, text.encode())
+
+    def until(self, pattern: str, within_s: float) -> re.Match[str]:
+        """Read on until this comes; what came before it is not looked at again.
+
+        Raises:
+            AssertionError: It did not come in time; with the last that was said.
+        """
+        give_up = time.monotonic() + within_s
+        while True:
+            found = re.compile(pattern).search(self.said, self._read)
+            if found:
+                self._read = found.end()
+                return found
+            left = give_up - time.monotonic()
+            assert left > 0, f"{pattern!r} did not come: …{self.said[-2000:]}"
+            if not self._more(min(left, 0.2)) and self.process.poll() is not None:
+                assert re.compile(pattern).search(self.said, self._read), (
+                    f"{pattern!r} did not come before the end: …{self.said[-2000:]}"
+                )
+
+    def end(self, within_s: float) -> int:
+        """Read to the end; the exit code."""
+        give_up = time.monotonic() + within_s
+        while self.process.poll() is None:
+            assert time.monotonic() < give_up, f"it goes on: …{self.said[-2000:]}"
+            self._more(0.1)
+        while self._more(0):
+            pass
+        return self.process.returncode
+
+    def close(self) -> None:
+        """Close the terminal, as somebody who shuts the window."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGHUP)
+        os.close(self._master)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _more(self, within_s: float) -> bool:
+        if not select.select([self._master], [], [], within_s)[0]:
+            return False
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:  # the other side has been closed
+            time.sleep(min(within_s, 0.05))
+            return False
+        self.said += data.decode(errors="replace")
+        return bool(data)
+
+
+def _control() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@contextlib.contextmanager
+def terminal(command: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Iterator[Terminal]:
+    """A program on a terminal that is closed at the end of the block."""
+    opened = Terminal(command, cwd=cwd, env=env)
+    try:
+        yield opened
+    finally:
+        opened.close()
