@@ -6,7 +6,8 @@ A record is one line of at most 4,096 bytes, so that one `write` puts it into a 
     lab kind=step run=20261121-0810-async-7f3a job_name=worker task_index=0 seq=17 epoch=9 …
 
 Only the fields of `FIELDS` exist, each with one type. A value with a blank, a quotation mark, an
-equals sign, a backslash or anything beyond printable ASCII is written as a JSON string.
+equals sign, a backslash or anything beyond printable ASCII is written as a JSON string. A whole
+number fits into 64 bits with its sign.
 """
 
 from __future__ import annotations
@@ -133,6 +134,8 @@ def _text(name: str, value: Value) -> str:
     if FIELDS[name] is int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise RecordError(f"{name} is not a whole number: {value!r}")
+        if not _is_in_range(value):
+            raise RecordError(f"{name} does not fit into 64 bits")
         return str(value)
     if not isinstance(value, str):
         raise RecordError(f"{name} is not a text: {value!r}")
@@ -142,9 +145,17 @@ def _text(name: str, value: Value) -> str:
 def _value(name: str, raw: str) -> Value:
     try:
         text = json.loads(raw) if raw.startswith('"') else raw
-        return FIELDS[name](text)
+        value = FIELDS[name](text)
     except ValueError as error:
         raise RecordError(f"{name} has no readable value: {raw!r}") from error
+    if isinstance(value, int) and not _is_in_range(value):
+        raise RecordError(f"{name} does not fit into 64 bits")
+    return value
+
+
+def _is_in_range(whole: int) -> bool:
+    # A step that is no float would end those who divide it by a time.
+    return -(2**63) <= whole < 2**63
 
 
 def is_finite(value: Value | None) -> bool:

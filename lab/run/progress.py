@@ -32,10 +32,11 @@ class TaskProgress:
         probe: The probe variable beside the final parameters, or None.
         probe_global_step: The global step read together with the probe, or None.
         final_accuracy: The accuracy of the final parameters, a share, or None.
-        first_step_unix: When its first step had ended, in seconds since the epoch, or None.
+        first_step_unix: When its first step had ended, in seconds since the epoch; None also where
+            its records do not tell, as a listing's, which says something first after many steps.
         last_unix: When its newest record was written, in seconds since the epoch, or None.
         records: How many records there are.
-        lost: How many sequence numbers are missing.
+        lost: How many sequence numbers are missing; a record without one counts for nothing here.
         attempt: The newest attempt.
         message: The newest event's message.
         global_marks: Time and global step of the first and of the newest step record.
@@ -71,7 +72,7 @@ class TaskProgress:
         for name in _NUMBERS:
             if _is_number(record.get(name)):
                 setattr(self, name, record[name])
-        if isinstance(record.get("global_step"), int):
+        if _is_whole(record.get("global_step")):
             self.highest = max(self.highest or 0, record["global_step"])
         if _is_number(record.get("time_unix")):
             self.last_unix = record["time_unix"]
@@ -97,25 +98,29 @@ class TaskProgress:
     def _count(self, record: dict[str, Any]) -> None:
         """Find sequence numbers that never came: `seq` rises by one per task and attempt."""
         seq, attempt = record.get("seq"), record.get("attempt", 0)
-        if not isinstance(seq, int) or not isinstance(attempt, int):
+        if not _is_whole(attempt):
+            return
+        self.attempt = max(self.attempt, attempt)
+        if not _is_whole(seq):
             return
         expected = self._expected.get(attempt, FIRST_SEQ)
         self.lost += max(0, seq - expected)
         self._expected[attempt] = max(expected, seq + 1)
-        self.attempt = max(self.attempt, attempt)
 
     def _step(self, record: dict[str, Any]) -> None:
         time, step = record.get("time_unix"), record.get("local_step")
-        if not _is_number(time) or not isinstance(step, int):
+        if not _is_number(time) or not _is_whole(step):
             return
         if self._first is None:
             self._first = (time, step)
             step_time = record.get("step_time_s")
             # The record stands behind `step` steps; the first of them ended so much earlier.
-            earlier = (step - 1) * step_time if _is_number(step_time) else 0.0
-            self.first_step_unix = time - earlier
+            if step <= 1:
+                self.first_step_unix = time
+            elif _is_number(step_time):
+                self.first_step_unix = time - (step - 1) * step_time
         self._newest = (time, step)
-        if isinstance(record.get("global_step"), int):
+        if _is_whole(record.get("global_step")):
             self.global_marks = [*self.global_marks[:1], (time, record["global_step"])]
 
 
@@ -153,4 +158,9 @@ def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, float) or _is_whole(value)
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    """Whether a field holds what a record may: a whole number that fits into 64 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63

@@ -68,10 +68,12 @@ class Summary:
         degraded: Whether it succeeded without all of its tasks.
         global_step: The highest global step that a record holds.
         updates_conserved: Whether no update was lost: the probe equals the global step, and the
-            local steps add up to it where each of them is an update of its own.
+            local steps add up to it where each of them is an update of its own. None for a program
+            without a probe.
         accuracy: Test accuracy of the final parameters, a share.
         wall_s: Seconds from the request to the end of the last task.
-        first_step_s: Seconds from the request until every worker had made its first step.
+        first_step_s: Seconds from the request until every worker had made its first step; None
+            where a worker's records do not tell, as a listing's.
         steps_per_s: Global steps per second from the first step record to the last.
         records_lost: Records whose sequence numbers are missing.
         tasks: One row for each task, in the cluster's order.
@@ -195,7 +197,7 @@ def _conserved(
         return None
     if final.probe != final.probe_global_step:
         return False
-    experiment = EXPERIMENTS.get(info.experiment)
+    experiment = None if info.own else EXPERIMENTS.get(info.experiment)
     if experiment is None or not experiment.steps_add_up:
         return True
     return sum(worker.local_step or 0 for worker in workers) == final.probe_global_step

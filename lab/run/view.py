@@ -30,6 +30,9 @@ PLAIN_EVERY_S: Final = 5.0
 SILENT_S: Final = 3.0
 """A training task that has reported nothing for this long is said to be silent."""
 
+MESSAGE_WIDTH: Final = 20
+"""So much of what a task waits for fits beside its row."""
+
 PIPE_WIDTH: Final = 200
 """Columns of a table that goes into a file or a pipe."""
 
@@ -76,7 +79,9 @@ class _Tasks:
         return f"{epoch + 1}/{self.epochs}" if isinstance(self.epochs, int) else f"{epoch + 1}"
 
     def lag(self, task: str) -> str:
-        """How far its gradients are behind, or for how long it has said nothing."""
+        """What it waits for, how far its gradients are behind, or for how long it is silent."""
+        if self.progress[task].local_step is None and not self.statuses[task].state.ended:
+            return short(self.progress[task].message, MESSAGE_WIDTH)
         if self.statuses[task].state is not State.TRAINING or task not in self.heard:
             return ""
         silent = time.monotonic() - self.heard[task]
@@ -161,6 +166,7 @@ class PlainView:
         self._stream = stream
         self._said: dict[str, float] = {}
         self._epochs: dict[str, int | None] = {}
+        self._messages: dict[str, str] = {}
 
     def __enter__(self) -> PlainView:
         return self
@@ -173,6 +179,9 @@ class PlainView:
         self._tasks.add(task, records)
         progress = self._tasks.progress[task]
         if progress.local_step is None:
+            if progress.message != self._messages.get(task, ""):
+                self._messages[task] = progress.message
+                self.notice(f"{task}: {short(progress.message)}")
             return
         now = time.monotonic()
         new_epoch = self._epochs.get(task) != progress.epoch

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from lab.task import command
 from lab.task.child import Program
+from lab.task.identity import Identity
 from lab.task.output import Output
 from lab.task.place import Place
 from lab.task.presence import Pulses
@@ -32,7 +33,7 @@ _ENDED_SO = {State.FAILED: "failed", State.LOST: "was lost", State.CANCELLED: "w
 class Execution:
     """Starts the program, watches it and the other tasks, and writes the task's state.
 
-    The states are pending, starting (there is a process), ready (it sent its first record),
+    The states are pending, starting (there is a process), ready (it sent its first record, or its server has started),
     training (it sent a step), and one of the four ends. Who stops a program decides first how it
     has ended, the *verdict*; the exit code then changes nothing about that.
     """
@@ -84,6 +85,7 @@ class Execution:
             self._volume.records(request.run_id, place.task),
             self._volume.log(request.run_id, place.task),
             self._voice.echo,
+            Identity(request.run_id, self._status.attempt, place.job, place.index),
         )
         self._output.start()
         self._voice.say(f"run {self.run_id}: {request.program} has started")

@@ -1,5 +1,9 @@
 """A program's output: records to one file, every other line to another, a safe copy to people.
 
+A listing writes no records. What its prints say becomes *derived* records, and the prints stay in
+the log as well. A derived record has no `seq`: the agent itself reads the pipe that the line came
+through, so that none can get lost on the way, and a program's own count goes on undisturbed.
+
 The agent is the only writer of its task's files. It reads the program's pipe to the end, whatever
 comes: a line that is too long is split where everybody can see it, bytes that are no text are kept
 as they are, and where the disk is full the pipe is still emptied, so that the program does not
@@ -16,8 +20,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lab.records import PREFIX, RecordError, parse_record
+from lab.records import PREFIX, Record, RecordError, parse_record
 from lab.task.culprit import Culprit
+from lab.task.identity import Identity
+from lab.task.listings import READY, read_listing
 from lab.task.text import visible
 
 MAX_LINE_BYTES = 20_000
@@ -27,6 +33,7 @@ _READ_BYTES = 256 * 1024
 _POLL_MS = 200
 
 _PREFIX = PREFIX.encode()
+_TRAINING = frozenset({"step", "epoch"})
 
 
 class Lines:
@@ -97,22 +104,29 @@ class Output(threading.Thread):
     """Reads a program's pipe until its end.
 
     Attributes:
-        started: Whether the program has sent its first record, of kind `start`.
-        training: Whether it has sent a record of a step or an epoch.
+        started: Whether the program has sent its first record, of kind `start`, or TensorFlow has
+            said that its server has started.
+        training: Whether it has sent, or printed like a listing, a step or an epoch.
         fault: Why its output could no longer be written, or None.
         culprit: Reads the log for what made the program fail.
     """
 
     def __init__(
-        self, descriptor: int, records: Path, log: Path, echo: Callable[[bytes], None]
+        self,
+        descriptor: int,
+        records: Path,
+        log: Path,
+        echo: Callable[[bytes], None],
+        identity: Identity,
     ) -> None:
-        """Open the files.
+        """Open the files; the program has just been started.
 
         Args:
             descriptor: The reading end of the program's pipe; closed at the end.
             records: Where records go, one JSON object a line.
             log: Where all other lines go, verbatim.
             echo: Receives a copy for people, whole lines without control characters.
+            identity: Whose program it is; its records say so.
 
         Raises:
             OSError: A file could not be opened.
@@ -122,6 +136,9 @@ class Output(threading.Thread):
         self._records = Appender(records)
         self._log = Appender(log)
         self._echo = echo
+        self._identity = identity
+        self._began = time.monotonic()
+        self._writes_records = False
         self._give_up_at: float | None = None
         self.started = False
         self.training = False
@@ -165,14 +182,17 @@ class Output(threading.Thread):
                 return
 
     def _handle(self, lines: list[bytes]) -> None:
+        now, elapsed_s = time.time(), time.monotonic() - self._began
         records, log, echo = bytearray(), bytearray(), bytearray()
         for line in lines:
             record = self._record(line)
-            if record is not None:
-                records += record + b"\n"
-            else:
+            if record is None:
                 log += line + b"\n"
                 self.culprit.feed(line)
+                record = self._derived(line)
+            if record is not None:
+                signed = self._identity.sign(record, now, elapsed_s)
+                records += json.dumps(signed, ensure_ascii=False).encode() + b"\n"
             echo += visible(line.removesuffix(b"\r")).encode() + b"\n"
         if self.fault is None:
             try:
@@ -185,8 +205,8 @@ class Output(threading.Thread):
         if echo:
             self._echo(bytes(echo))
 
-    def _record(self, line: bytes) -> bytes | None:
-        """A record as JSON; None for a line that is none, or a broken one."""
+    def _record(self, line: bytes) -> Record | None:
+        """A record; None for a line that is none, or a broken one."""
         if not line.startswith(_PREFIX):
             return None
         try:
@@ -195,6 +215,20 @@ class Output(threading.Thread):
             return None
         if record is None:
             return None
+        self._writes_records = True
         self.started = self.started or record["kind"] == "start"
-        self.training = self.training or record["kind"] in {"step", "epoch"}
-        return json.dumps(record, ensure_ascii=False).encode()
+        self.training = self.training or record["kind"] in _TRAINING
+        return record
+
+    def _derived(self, line: bytes) -> Record | None:
+        """What a line says in a listing's format, or in TensorFlow's; None for any other line."""
+        record = read_listing(line)
+        if record is None:
+            return None
+        if record["kind"] == "event":
+            self.started = self.started or record.get("status") == READY
+        elif self._writes_records:
+            return None  # it says the same in its own records, and would be counted twice
+        else:
+            self.training = self.training or record["kind"] in _TRAINING
+        return record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.records import FIELDS, format_record
 from lab.task import anchor, health
 from lab.task.culprit import Culprit
+from lab.task.identity import Identity
 from lab.task.output import MAX_LINE_BYTES, SPLIT_MARK, Appender, Lines, Output
 from lab.task.text import short, visible
 from tests.agents import ROOT, wait_for
@@ -109,10 +112,13 @@ def test_appender_takes_a_torn_line_back(tmp_path: Path, monkeypatch: pytest.Mon
     assert path.read_bytes() == b"whole\n"
 
 
+WHO = Identity("20261121-0810-book-7f3a", 1, "worker", 2)
+
+
 def pump(tmp_path: Path, data: bytes) -> tuple[Output, bytes]:
     reading, writing = os.pipe()
     said: list[bytes] = []
-    output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", said.append)
+    output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", said.append, WHO)
     output.start()
     with os.fdopen(writing, "wb") as file:
         file.write(data)
@@ -134,9 +140,167 @@ def test_many_lines_come_in_order(tmp_path: Path) -> None:
     assert time.monotonic() - started < 10
 
 
+STEP = b"worker=0,epoch=9,global_step=10896, local_step=5500, loss = 1.25"
+SERVER = (
+    b"I tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc:316] "
+    b"Started server with target: grpc://localhost:2222"
+)
+WAITING = (
+    b"I tensorflow/core/distributed_runtime/master.cc:209] "
+    b"CreateSession still waiting for response from worker: /job:worker/replica:0/task:2"
+)
+
+
+def stored(tmp_path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (tmp_path / "t.jsonl").read_bytes().splitlines()]
+
+
+def test_print_of_a_listing_becomes_a_record_and_stays_in_the_log(tmp_path: Path) -> None:
+    before = time.time()
+    output, said = pump(tmp_path, STEP + b"\r\nbye\n")
+    (record,) = stored(tmp_path)
+    assert before - 1 <= float(str(record.pop("time_unix"))) <= time.time() + 1
+    assert 0 <= float(str(record.pop("elapsed_s"))) <= time.time() + 1 - before
+    assert record == {
+        "kind": "epoch",
+        "run": WHO.run,
+        "attempt": 1,
+        "job_name": "worker",
+        "task_index": 2,  # the agent's task, though the line says `worker=0`
+        "epoch": 9,
+        "local_step": 5500,
+        "global_step": 10896,
+        "loss": 1.25,
+    }
+    assert list(record) == [name for name in FIELDS if name in record]
+    assert (tmp_path / "t.log").read_bytes() == STEP + b"\r\nbye\n"
+    assert said == STEP + b"\nbye\n"
+    assert (output.started, output.training) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "started", "training"),
+    [
+        (SERVER, True, False),
+        (WAITING, False, False),
+        (STEP, False, True),
+        (b"worker=2, final accuracy = 0.8894", False, False),
+        (b"lab kind=start", True, False),
+        (b"lab kind=event status=ready", False, False),
+        (
+            b"2017-10-31 16:00:00.1: step 0, loss = 2 (8.4 examples/sec; 0.012 sec/batch)",
+            False,
+            True,
+        ),
+    ],
+)
+def test_state_that_a_line_tells(
+    tmp_path: Path, line: bytes, started: bool, training: bool
+) -> None:
+    output, _ = pump(tmp_path, line)
+    assert (output.started, output.training) == (started, training)
+    assert len(stored(tmp_path)) == 1
+
+
+def test_waiting_is_told_each_time(tmp_path: Path) -> None:
+    pump(tmp_path, b"\n".join([WAITING] * 3))
+    assert [record["message"] for record in stored(tmp_path)] == ["waits for worker-2"] * 3
+
+
+def test_program_that_writes_records_is_not_counted_twice(tmp_path: Path) -> None:
+    final = b"worker=0, final accuracy = 0.5"
+    lines = [STEP, b"lab kind=step", STEP, final, SERVER, WAITING]
+    pump(tmp_path, b"\n".join(lines))
+    kinds = [record["kind"] for record in stored(tmp_path)]
+    assert kinds == ["epoch", "step", "event", "event"]
+    assert (tmp_path / "t.log").read_bytes().splitlines() == [STEP, *lines[2:]]
+
+
+def test_broken_record_does_not_silence_a_listing(tmp_path: Path) -> None:
+    pump(tmp_path, b"lab kind=dance\n" + STEP)
+    assert [record["kind"] for record in stored(tmp_path)] == ["epoch"]
+
+
+def test_record_written_by_hand_is_completed(tmp_path: Path) -> None:
+    pump(tmp_path, b"lab kind=step loss=0.5 attempt=7 time_unix=12.5")
+    (record,) = stored(tmp_path)
+    assert 0 <= float(str(record.pop("elapsed_s"))) < 10
+    assert record == {
+        "kind": "step",
+        "run": WHO.run,
+        "attempt": 7,
+        "job_name": "worker",
+        "task_index": 2,
+        "loss": 0.5,
+        "time_unix": 12.5,
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "attempt", "job_name", "task_index", "time_unix", "elapsed_s"]
+)
+def test_field_that_a_record_lacks_is_added(tmp_path: Path, name: str) -> None:
+    whole = {
+        "run": WHO.run,
+        "attempt": 1,
+        "job_name": "worker",
+        "task_index": 2,
+        "time_unix": 12.5,
+        "elapsed_s": 0.5,
+    }
+    given_fields = {key: value for key, value in whole.items() if key != name}
+    pump(tmp_path, format_record({"kind": "event", **given_fields}).encode())
+    (record,) = stored(tmp_path)
+    assert list(record) == ["kind", *whole]
+    assert record.items() >= given_fields.items()
+    assert name in ("time_unix", "elapsed_s") or record[name] == whole[name]
+
+
+@pytest.mark.parametrize("fault", ["run=other", "job_name=ps", "task_index=0"])
+def test_no_program_writes_in_another_name(tmp_path: Path, fault: str) -> None:
+    own = {"run": WHO.run, "job_name": "worker", "task_index": "2"}
+    name, _, value = fault.partition("=")
+    given_names = " ".join(f"{key}={text}" for key, text in (own | {name: value}).items())
+    pump(tmp_path, f"lab kind=event {given_names} attempt=1 time_unix=1 elapsed_s=1".encode())
+    (record,) = stored(tmp_path)
+    assert (record["run"], record["job_name"], record["task_index"]) == (WHO.run, "worker", 2)
+
+
+def test_complete_record_is_stored_as_it_came(tmp_path: Path) -> None:
+    given_fields = {
+        "kind": "step",
+        "run": WHO.run,
+        "attempt": 1,
+        "job_name": "worker",
+        "task_index": 2,
+        "seq": 17,
+        "time_unix": 1795256117.972,
+        "elapsed_s": 12.345,
+    }
+    pump(tmp_path, format_record(given_fields).encode())
+    assert stored(tmp_path) == [given_fields]
+    assert (tmp_path / "t.log").read_bytes() == b""
+
+
+def test_rubbish_in_a_listings_format_ends_nothing(tmp_path: Path) -> None:
+    lines = [
+        b"worker=0,epoch=9,global_step=1, local_step=1, loss = nan",
+        b"worker=0,epoch=9,global_step=" + b"9" * 10_000 + b", local_step=1, loss = 1",
+        b"worker=0,epoch=9,global_step=1, local_step=1, loss = \xff\xfe",
+        b"After many training steps",
+        b"lab kind=step global_step=" + b"9" * 10_000,
+        b"lab kind=step loss=\xff",
+        STEP,
+    ]
+    output, _ = pump(tmp_path, b"\n".join(lines))
+    assert [record["global_step"] for record in stored(tmp_path)] == [1, 10896]
+    assert (tmp_path / "t.log").read_bytes().splitlines() == lines
+    assert output.fault is None
+
+
 def test_pipe_that_a_stranger_holds_open_is_given_up(tmp_path: Path) -> None:
     reading, writing = os.pipe()
-    output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", lambda _: None)
+    output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", lambda _: None, WHO)
     output.start()
     os.write(writing, b"said\nhalf")
     started = time.monotonic()

@@ -24,7 +24,7 @@ VALUES: dict[object, st.SearchStrategy[Value]] = {
     float: st.floats(allow_nan=False),
     # Lone surrogates too: Python makes them of file names that are no UTF-8.
     str: st.text(st.characters(exclude_categories=()), max_size=20),
-    int: st.integers(-(10**30), 10**30),
+    int: st.integers(-(2**63), 2**63 - 1),
 }
 
 
@@ -115,6 +115,8 @@ def test_other_lines_are_no_records(line: str) -> None:
         ("lab kind=step colour=red", "unknown field 'colour'"),
         ("lab kind=step seq=1 seq=2", "field 'seq' twice"),
         ("lab kind=step seq=one", "seq has no readable value: 'one'"),
+        ("lab kind=step seq=9223372036854775808", "seq does not fit into 64 bits"),
+        ("lab kind=step seq=-9223372036854775809", "seq does not fit into 64 bits"),
         ("lab kind=step seq=1.5", "seq has no readable value: '1.5'"),
         ("lab kind=step loss=", "loss has no readable value: ''"),
         ("lab kind=step loss", "not a field at column 15"),
@@ -137,6 +139,7 @@ def test_a_broken_record_names_the_fault(line: str, message: str) -> None:
         ({"kind": "dance"}, "unknown kind 'dance'"),
         ({"kind": "step", "colour": "red"}, "unknown field 'colour'"),
         ({"kind": "step", "seq": 1.0}, "seq is not a whole number: 1.0"),
+        ({"kind": "step", "seq": 2**63}, "seq does not fit into 64 bits"),
         ({"kind": "step", "seq": True}, "seq is not a whole number: True"),
         ({"kind": "step", "loss": "low"}, "loss is not a number: 'low'"),
         ({"kind": "step", "loss": False}, "loss is not a number: False"),
@@ -148,6 +151,13 @@ def test_a_wrong_field_is_refused(fields: Record, message: str) -> None:
     with pytest.raises(RecordError) as error:
         format_record(fields)
     assert str(error.value) == message
+
+
+def test_a_number_of_ten_thousand_digits_is_unreadable() -> None:
+    with pytest.raises(RecordError, match="global_step has no readable value"):
+        parse_record(f"lab kind=step global_step={'9' * 10_000}")
+    record = parse_record(f"lab kind=step loss={'9' * 10_000}")
+    assert record == {"kind": "step", "loss": math.inf}
 
 
 def test_control_sequences_are_written_escaped() -> None:

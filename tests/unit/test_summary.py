@@ -5,8 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import time
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +21,10 @@ from lab.run.directory import RunInfo
 from lab.run.lifecycle import verdict
 from lab.run.progress import LineReader, TaskProgress, read_progress
 from lab.run.summary import Summary, summary_of
+from lab.task.identity import Identity
+from lab.task.output import Output
 from lab.task.protocol import State, TaskStatus
+from tests.agents import wait_for
 from tests.unit.fakes import PLAN, record
 
 INFO = RunInfo(
@@ -60,7 +67,7 @@ def good() -> dict[str, TaskProgress]:
             record("worker-0", 4, "final", accuracy=0.5, local_step=20, global_step=35),
         ],
         worker_1=[
-            record("worker-1", 0, "step", local_step=10, global_step=20, time_unix=106.0),
+            record("worker-1", 0, "step", local_step=1, global_step=20, time_unix=106.0),
             record("worker-1", 1, "final", local_step=20, global_step=40, time_unix=108.0,
                    accuracy=0.625),
         ],
@@ -74,7 +81,8 @@ def test_a_good_run() -> None:
     assert summary.updates_conserved is True
     assert summary.accuracy == 0.75
     assert summary.wall_s == 20.5
-    # worker-0's first step ended 9 steps of 0.1 s before its first record; worker-1's at 106.
+    # worker-0's first step ended 9 steps of 0.1 s before its first record; worker-1 recorded its
+    # first one, at 106.
     assert summary.first_step_s == 6.0
     assert summary.steps_per_s == pytest.approx((35 - 15) / 2)
     assert summary.records_lost == 0
@@ -208,3 +216,152 @@ def test_a_run_without_records_has_no_numbers() -> None:
     assert numbers == (None, None, None, None)
     assert [task.state for task in summary.tasks] == ["lost"] * 3
     assert [task.attempts for task in summary.tasks] == [0] * 3
+
+
+def printed(folder: Path, task: str, lines: Sequence[tuple[float, str]]) -> TaskProgress:
+    """What becomes of a program that prints these lines at these times, in seconds."""
+    job, _, index = task.rpartition("-")
+    path, log, clock = folder / f"{task}.jsonl", folder / f"{task}.log", [0.0]
+    with pytest.MonkeyPatch.context() as patch:
+        fake = SimpleNamespace(time=lambda: clock[0], monotonic=time.monotonic)
+        patch.setattr("lab.task.output.time", fake)
+        reading, writing = os.pipe()
+        output = Output(reading, path, log, lambda _: None, Identity("r", 0, job, int(index)))
+        output.start()
+        for clock[0], line in lines:
+            os.write(writing, f"{line}\n".encode())
+            wait_for(lambda line=line: log.read_text().endswith(f"{line}\n"), line)  # type: ignore[misc]
+        os.close(writing)
+        output.finish(5)
+    assert output.training == (job == "worker")
+    assert output.started
+    return read_progress(path, task)
+
+
+STARTED = (
+    "I tensorflow/core/distributed_runtime/rpc/grpc_server_lib.cc:316] "
+    "Started server with target: grpc://localhost:2222"
+)
+CLUSTER = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]}
+LISTING = RunInfo(
+    run_id="r",
+    experiment="listing",
+    state=State.SUCCEEDED,
+    cluster=CLUSTER,
+    started_unix=100.0,
+    stopped_unix=200.0,
+)
+
+
+def test_the_books_prints_add_up_to_a_summary(tmp_path: Path) -> None:
+    """The book's own figures: global steps at local steps 5,500 to 27,500, and three accuracies."""
+    globals_ = (
+        (10896, 22453, 39019, 55513, 72002),
+        (11085, 22728, 39074, 55599, 72105),
+        (37367, 53859, 70299, 76999, 82499),
+    )
+    accuracies = (0.8865000009536743, 0.8866000175476074, 0.8894000053405762)
+    progress = {"ps-0": printed(tmp_path, "ps-0", [(101.0, STARTED)])}
+    for worker, (steps, accuracy) in enumerate(zip(globals_, accuracies, strict=True)):
+        lines = [(101.0 + worker, STARTED)]
+        for number, step in enumerate(steps):
+            lines.append(
+                (
+                    110.0 + 10 * worker + 5 * number,
+                    f"worker={worker},epoch={10 * number + 9},global_step={step}, "
+                    f"local_step={5500 * (number + 1)}, loss = {1.25 - number / 4}",
+                )
+            )
+        lines.append((190.0, f"worker={worker}, final accuracy = {accuracy}"))
+        progress[f"worker-{worker}"] = printed(tmp_path, f"worker-{worker}", lines)
+    summary = summary_of(LISTING, {}, progress)
+    workers = summary.tasks[1:]
+    assert [task.epoch for task in workers] == [49] * 3
+    assert [task.local_step for task in workers] == [27500] * 3
+    assert [task.global_step for task in workers] == [72002, 72105, 82499]
+    assert [task.loss for task in workers] == [0.25] * 3
+    assert [task.accuracy for task in workers] == list(accuracies)
+    assert [task.steps_per_s for task in workers] == [22000 / 20] * 3
+    assert summary.global_step == 82499
+    assert summary.steps_per_s == round((82499 - 10896) / (150 - 110), 3)
+    assert summary.records_lost == 0
+    # Nothing that is printed tells these: who was first, what the last parameters do, the probe.
+    assert (summary.first_step_s, summary.accuracy, summary.updates_conserved) == (None,) * 3
+    service = summary.tasks[0]
+    assert (service.local_step, service.steps_per_s, service.accuracy) == (None,) * 3
+
+
+def test_the_blogs_prints_add_up_to_a_summary(tmp_path: Path) -> None:
+    """The blog's first three lines of a worker, padded as its synchronous program pads them."""
+    globals_ = ((100, 200, 300), (2882, 3182, 3459), (2052, 2252, 2472))
+    progress = {"ps-0": printed(tmp_path, "ps-0", [(101.0, STARTED)])}
+    for worker, steps in enumerate(globals_):
+        lines = [(101.0, STARTED)]
+        lines += [
+            (
+                110.0 + 10 * worker + 2 * number,
+                f"After {100 * (number + 1):4d} training steps ({step:6d} global steps), "
+                f"loss on training batch is {0.5 - number / 8:9g}.  (  0.000 sec/batch)",
+            )
+            for number, step in enumerate(steps)
+        ]
+        progress[f"worker-{worker}"] = printed(tmp_path, f"worker-{worker}", lines)
+    summary = summary_of(LISTING, {}, progress)
+    workers = summary.tasks[1:]
+    assert [task.epoch for task in workers] == [None] * 3
+    assert [task.local_step for task in workers] == [300] * 3
+    assert [task.global_step for task in workers] == [300, 3459, 2472]
+    assert [task.loss for task in workers] == [0.25] * 3
+    assert [task.accuracy for task in workers] == [None] * 3
+    assert [task.steps_per_s for task in workers] == [200 / 4] * 3
+    assert summary.global_step == 3459
+    assert summary.steps_per_s == round((2472 - 100) / (134 - 110), 3)
+    assert (summary.first_step_s, summary.accuracy, summary.updates_conserved) == (None,) * 3
+    assert summary.records_lost == 0
+
+
+def test_the_first_step_of_the_tower_program_is_its_first_print(tmp_path: Path) -> None:
+    lines = [(101.0, STARTED)]
+    lines += [
+        (
+            110.0 + step,
+            f"2017-10-31 16:00:00.123456: step {step}, loss = 2.31 "
+            "(8123.4 examples/sec; 0.012 sec/batch)",
+        )
+        for step in (0, 10, 20)
+    ]
+    info = RunInfo("r", "towers", cluster={"worker": ["tf1:2222"]}, started_unix=100.0)
+    summary = summary_of(info, {}, {"worker-0": printed(tmp_path, "worker-0", lines)})
+    assert (summary.first_step_s, summary.tasks[0].steps_per_s) == (10.0, 1.0)
+    assert (summary.tasks[0].local_step, summary.steps_per_s) == (20, None)
+
+
+def test_a_first_record_after_many_steps_tells_nothing_of_the_first_step() -> None:
+    progress = folded(worker_0=[record("worker-0", 0, local_step=100, time_unix=105.0)])
+    assert progress["worker-0"].first_step_unix is None
+
+
+def test_a_record_without_a_number_is_not_lost() -> None:
+    progress = TaskProgress("worker-0")
+    for fields in (record("worker-0", 0), {"kind": "event", "attempt": 2}, record("worker-0", 1)):
+        progress.add(fields)
+    assert (progress.records, progress.lost, progress.attempt) == (3, 0, 2)
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 2**63, True, "1", None, [], float("nan")])
+@pytest.mark.parametrize(
+    "name", ["seq", "attempt", "epoch", "local_step", "global_step", "loss", "accuracy", "probe",
+             "time_unix", "step_time_s", "message"],
+)  # fmt: skip
+def test_a_field_that_no_record_may_hold_ends_nothing(name: str, value: object) -> None:
+    good = {"kind": "step", "local_step": 5, "global_step": 5, "time_unix": 101.0}
+    progress = folded(worker_0=[good, good | {name: value}, good | {"time_unix": 103.0}])
+    summary = summary_of(INFO, {}, progress)
+    assert Summary.from_json(summary.to_json()).global_step == 5
+
+
+def test_a_diverged_loss_stays_one() -> None:
+    progress = folded(
+        worker_0=[record("worker-0", 0, loss=0.5), record("worker-0", 1, loss=float("inf"))]
+    )
+    assert progress["worker-0"].loss == float("inf")

@@ -138,3 +138,20 @@ def test_the_result_fits_the_terminal_and_says_everything(width: int) -> None:
 
 def _fields(value: RunInfo) -> dict[str, object]:
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def test_what_a_task_waits_for_is_said_once() -> None:
+    stream = io.StringIO()
+    view = PlainView(info(), stream)
+    waits = {"kind": "event", "message": "waits for worker-0\x1b[31m"}
+    for _ in range(3):
+        view.records("worker-1", [waits])
+    assert stream.getvalue() == "worker-1: waits for worker-0\\x1b[31m\n"
+
+
+def test_what_a_task_waits_for_stands_in_its_row() -> None:
+    view = live()
+    view.records("worker-1", [{"kind": "event", "message": "waits for worker-0"}])
+    lines = drawn(view, 80)
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[-1].endswith("waits for worker-0")
