@@ -128,18 +128,24 @@ def load_mnist(data_dir: Path | None = None) -> Mnist:
     Raises:
         DataError: A file is missing, unreadable, damaged, or not what its name says.
     """
-    if data_dir is not None and not data_dir.is_dir():
-        raise _error(
-            data_dir, "is no directory", "give the directory that holds the four IDX files"
-        )
+    test = load_test(data_dir)
     joined = _read_examples(data_dir, "train")
     held_back = math.ceil(len(joined) / VALIDATION_SHARE)
     split = len(joined) - held_back
     return Mnist(
         train=Examples(joined.images[:split], joined.labels[:split]),
         validation=Examples(joined.images[split:], joined.labels[split:]),
-        test=_read_examples(data_dir, "t10k"),
+        test=test,
     )
+
+
+def load_test(data_dir: Path | None = None) -> Examples:
+    """Read the test set alone; arguments and errors as those of `load_mnist`."""
+    if data_dir is not None and not data_dir.is_dir():
+        raise _error(
+            data_dir, "is no directory", "give the directory that holds the four IDX files"
+        )
+    return _read_examples(data_dir, "t10k")
 
 
 def _read_examples(data_dir: Path | None, part: str) -> Examples:

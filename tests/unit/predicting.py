@@ -1,0 +1,46 @@
+"""Runs with models, for the tests of `lab predict`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from lab.run.directory import RunDir, RunInfo
+from lab.task.model import SavedModel, load_model, save_model
+from lab.task.protocol import State
+from tests.unit.fakes import PLAN, record
+
+DIGITS = Path(__file__).parents[1] / "golden" / "digits"
+SEVEN = DIGITS / "seven.png"
+
+RECORDED = 0.89230001
+"""What TensorFlow said of the model in `DIGITS`, at the end of the run that trained it."""
+
+
+def trained() -> SavedModel:
+    """Softmax regression after 82,500 asynchronous updates by TensorFlow."""
+    return load_model(DIGITS / "model")
+
+
+def make_run(
+    home: Path, saved: SavedModel | None, accuracy: float | None = None, **changes: Any
+) -> RunDir:
+    """A run that has ended, with its model and what it recorded of it."""
+    given: dict[str, Any] = {
+        "run_id": "20260101-0000-async-aaaa",
+        "experiment": "async",
+        "backend": "local",
+        "state": State.SUCCEEDED,
+        "cluster": PLAN.cluster_spec(),
+        **changes,
+    }
+    run = RunDir(home / given["run_id"])
+    run.create(RunInfo(**given))
+    if saved is not None:
+        save_model(run.path / "model", saved)
+    if accuracy is not None:
+        said = record("worker-0", 0, "eval", accuracy=accuracy, global_step=7, probe=7)
+        run.records("worker-0").parent.mkdir()
+        run.records("worker-0").write_text(json.dumps(said) + "\n")
+    return run

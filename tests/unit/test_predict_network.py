@@ -1,0 +1,195 @@
+"""The saved models' forward passes, against the oracle and against what TensorFlow recorded."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from lab.errors import InputError, LabError
+from lab.predict.evaluation import Evaluation, evaluate
+from lab.predict.network import Network, network, softmax
+from lab.predict.source import saved_model
+from lab.run.directory import RunDir
+from lab.task.data import Examples, load_mnist, load_test
+from lab.task.model import SavedModel
+from lab.task.protocol import State
+from tests import oracle
+from tests.unit.predicting import DIGITS, RECORDED, make_run, trained
+
+
+@pytest.fixture(scope="module")
+def test_images() -> Examples:
+    return load_test()
+
+
+def answering(saved: SavedModel, *, averages: bool = False) -> Network:
+    return network(saved, averages=averages, source="model.npz")
+
+
+def test_the_test_set_alone_is_the_one_of_the_whole(test_images: Examples) -> None:
+    whole = load_mnist().test
+    assert np.array_equal(whole.images, test_images.images)
+    assert np.array_equal(whole.labels, test_images.labels)
+
+
+def test_the_accuracy_is_the_one_that_tensorflow_recorded(test_images: Examples) -> None:
+    evaluation = evaluate(answering(trained()), test_images)
+    assert evaluation.accuracy == pytest.approx(RECORDED, abs=1e-6)
+
+
+@pytest.mark.parametrize("model", ["softmax", "mlp"])
+def test_answers_are_the_oracles(model: str, test_images: Examples) -> None:
+    parameters = oracle.initial_parameters(model, seed=3)
+    averages = oracle.initial_parameters(model, seed=4)
+    for name in parameters:  # Biases that are 0 could be left out unseen.
+        parameters[name] += np.float32(0.01)
+    saved = SavedModel(model, 1, parameters, averages)
+    for known, wants_averages in ((parameters, False), (averages, True)):
+        asked = answering(saved, averages=wants_averages)
+        np.testing.assert_allclose(
+            asked.logits(test_images.images[:100]),
+            oracle.logits(known, test_images.images[:100]),
+            rtol=1e-5,
+            atol=1e-5,
+        )
+        expected = oracle.accuracy(known, test_images)
+        assert evaluate(asked, test_images).accuracy == pytest.approx(expected, abs=2.5e-4)
+
+
+@given(arrays.arrays(np.float32, (3, 10), elements=st.floats(-(2.0**99), 2.0**99, width=32)))
+def test_probabilities_add_up_and_keep_the_order(logits: np.ndarray) -> None:
+    shares = softmax(logits)
+    assert np.allclose(shares.sum(axis=1), 1)
+    assert (np.take_along_axis(shares, logits.argmax(1)[:, None], 1)[:, 0] == shares.max(1)).all()
+
+
+def test_probabilities_by_hand() -> None:
+    shares = softmax(np.log(np.array([[1, 2, 5]], np.float32)))
+    assert shares[0] == pytest.approx([0.125, 0.25, 0.625])
+
+
+def damaged(**changes: object) -> SavedModel:
+    saved = trained()
+    return SavedModel(
+        model=str(changes.get("model", saved.model)),
+        global_step=1,
+        parameters={**saved.parameters, **changes.get("parameters", {})},  # type: ignore[dict-item]
+        averages={},
+    )
+
+
+@pytest.mark.parametrize(
+    ("saved", "expected"),
+    [
+        (damaged(model="cnn"), "of an unknown kind, 'cnn'; `lab predict` answers for softmax or"),
+        (damaged(model="mlp"), "has no parameter 'weights1', which a model mlp needs"),
+        (
+            damaged(parameters={"weights": np.zeros((784, 9), np.float32)}),
+            "has the parameter 'weights' as float32 of shape [784, 9], where a model softmax has "
+            "float32 of shape [784, 10]",
+        ),
+        (damaged(parameters={"biases": np.zeros((10, 1), np.float32)}), "of shape [10, 1]"),
+        (damaged(parameters={"biases": np.array(["a"] * 10)}), "as <U1 of shape [10]"),
+        (
+            SavedModel(
+                "mlp", 1,
+                {
+                    "weights1": np.zeros((784, 5), np.float32), "biases1": np.zeros(5, np.float32),
+                    "weights2": np.zeros((4, 10), np.float32), "biases2": np.zeros(10, np.float32),
+                },
+                {},
+            ),
+            "'weights2' as float32 of shape [4, 10], where a model mlp has float32 of shape [5,",
+        ),
+    ],
+)  # fmt: skip
+def test_a_model_that_is_not_what_it_claims(saved: SavedModel, expected: str) -> None:
+    with pytest.raises(LabError) as caught:
+        answering(saved)
+    assert expected in str(caught.value)
+
+
+def test_softmax_has_no_averages() -> None:
+    with pytest.raises(InputError, match="softmax model has no moving averages; leave out --av"):
+        answering(trained(), averages=True)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 3e38])
+def test_a_training_that_diverged(value: float, test_images: Examples) -> None:
+    weights = np.full((784, 10), value, np.float32)
+    with pytest.raises(LabError, match="its training diverged: train again with a smaller"):
+        evaluate(answering(damaged(parameters={"weights": weights})), test_images)
+
+
+# ---- The file
+
+
+@pytest.mark.parametrize(
+    ("state", "mend"),
+    [
+        (State.CANCELLED, "only a run that succeeded has one"),
+        (State.TRAINING, "wait until it has ended"),
+        (State.SUCCEEDED, "let its program call lab.task.model.save_model"),
+    ],
+)
+def test_a_run_without_a_model(tmp_path: Path, state: State, mend: str) -> None:
+    run = make_run(tmp_path, None, state=state)
+    with pytest.raises(LabError) as caught:
+        saved_model(run, run.read())
+    assert str(caught.value).startswith(f"run {run.run_id} ({state}) saved no model; {mend}")
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+    return make_run(tmp_path_factory.mktemp("runs"), trained())
+
+
+@given(data=st.data())
+def test_a_damaged_file_is_refused_or_read(scratch: RunDir, data: st.DataObject) -> None:
+    """Bytes in the directories of the archive, where its readers trip; the arrays have sums."""
+    content = bytearray((DIGITS / "model/model.npz").read_bytes())
+    directory = content.index(b"PK\x01\x02")
+    places = st.integers(directory, len(content) - 1) | st.integers(0, 400)
+    for place, byte in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=5)):
+        content[place] = byte
+    cut = data.draw(st.none() | st.integers(0, len(content)))
+    (scratch.path / "model/model.npz").write_bytes(content[:cut])
+    try:
+        answering(saved_model(scratch, scratch.read()))
+    except LabError as error:
+        assert "\n" not in str(error)
+
+
+# ---- Figures of an evaluation
+
+
+def evaluation(labels: list[int], predicted: list[int]) -> Evaluation:
+    images = np.zeros((len(labels), 784), np.float32)
+    examples = Examples(images, np.array(labels, np.int32))
+    return Evaluation(examples, np.array(predicted), np.zeros((len(labels), 10)))
+
+
+def test_scores_of_each_digit() -> None:
+    found = evaluation([1, 1, 1, 1, 2, 3], [1, 7, 7, 4, 2, 2])
+    assert found.accuracy == pytest.approx(2 / 6)
+    one, two, three = found.scores()[1:4]
+    assert (one.images, one.right, one.mistaken_for, one.mistakes) == (4, 1, 7, 2)
+    assert (two.accuracy, two.mistaken_for, two.mistakes) == (1.0, None, 0)
+    assert (three.accuracy, three.mistaken_for) == (0.0, 2)
+    assert found.scores()[0].accuracy is None
+
+
+def test_some_images_are_drawn_by_the_seed() -> None:
+    found = evaluation([1] * 50, [1, 7] * 25)
+    first = found.some(10, 5, wrong=False)
+    assert first == found.some(10, 5, wrong=False) == sorted(set(first))
+    assert first != found.some(10, 6, wrong=False)
+    assert all(place % 2 for place in found.some(10, 5, wrong=True))
+    assert found.some(100, 5, wrong=True) == list(range(1, 50, 2))
+    assert evaluation([1], [1]).some(3, 0, wrong=True) == []
