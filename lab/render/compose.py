@@ -123,7 +123,8 @@ def _health(what: str, start_period: str) -> dict[str, Value]:
     return {
         "test": ["CMD", "python", "-S", "-m", "lab.task.health", what],
         "interval": "1s",
-        "timeout": "10s",
+        # A check stays for half a minute and answers as soon as something is wrong.
+        "timeout": "45s",
         "retries": 3,
         "start_period": start_period,
     }

@@ -355,6 +355,7 @@ def healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     interfaces.mkdir()
     interface(interfaces, "eth0", 0x1003)
     monkeypatch.setattr(health, "READY_FILE", tmp_path / "ready")
+    monkeypatch.setattr(health, "SEEN_FILE", tmp_path / "seen")
     monkeypatch.setattr(health, "has_network", lambda f=health.has_network: f(interfaces))
     monkeypatch.setenv("LAB_RUNS", str(tmp_path))
     monkeypatch.setenv("LAB_TASK", "worker-0")
@@ -370,6 +371,7 @@ def test_health_of_a_task(healthy: Path) -> None:
     os.utime(presence, (time.time() - 20, time.time() - 20))
     assert health.main(["task"]) == 1
     presence.touch()
+    assert health.main(["task"]) == 0
     (healthy / "net" / "eth0" / "flags").write_text("0x9")
     assert health.main(["task"]) == 1
 
@@ -381,6 +383,28 @@ def test_health_of_an_anchor_needs_no_volume(
     assert health.main(["anchor"]) == 1
     (healthy / "ready").touch()
     assert health.main(["anchor"]) == 0
+
+
+def test_the_first_check_answers_at_once_and_a_later_one_watches(
+    healthy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, looks = 0.0, 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now, looks
+        now, looks = now + seconds, looks + 1
+        if looks == 40:
+            (healthy / "ready").unlink()
+
+    monkeypatch.setattr(health.time, "monotonic", lambda: now)
+    monkeypatch.setattr(health.time, "sleep", sleep)
+    (healthy / "ready").touch()
+    assert (health.main(["anchor"]), looks) == (0, 0)
+    assert (health.main(["anchor"]), looks, now) == (0, 30, health.WATCH_S)
+    # The link goes while the next check watches: it is told at once, and so is the recovery.
+    assert (health.main(["anchor"]), looks) == (1, 40)
+    (healthy / "ready").touch()
+    assert (health.main(["anchor"]), looks) == (0, 40)
 
 
 def test_health_used_wrongly() -> None:

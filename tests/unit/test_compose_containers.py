@@ -142,7 +142,7 @@ def test_a_container_that_never_started_says_why() -> None:
 @pytest.mark.parametrize(
     ("code", "kind", "said"),
     [
-        (3, LabError, "run a is under way; wait for it"),
+        (3, LabError, "run a is under way; follow it with `lab attach`"),
         (4, LabError, "run a is under way; see `lab runs`"),
         (1, LabError, "asking: run a is under way"),
         (137, Gone, "asking: it broke off, its container was stopped"),
