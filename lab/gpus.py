@@ -62,6 +62,10 @@ class NvmlError(LabError):
     """The NVIDIA driver does not answer."""
 
 
+class NoDriverError(NvmlError):
+    """There is no NVIDIA driver, or it is not loaded."""
+
+
 def take_inventory(mode: str, cluster: Cluster) -> Inventory:
     """Find out what a plan can be made with.
 
@@ -92,6 +96,21 @@ def take_inventory(mode: str, cluster: Cluster) -> Inventory:
     return _this_box("uuid", gpus, notices)
 
 
+def survey() -> Inventory:
+    """This box as it is, whatever a description may ask for.
+
+    Where no driver answers, it has no GPU, and a notice says so.
+
+    Raises:
+        NvmlError: The driver answers at first and then fails.
+    """
+    try:
+        gpus, notices = _nvml_gpus()
+    except NoDriverError as error:
+        return _this_box("none", (), (error.what,))
+    return _this_box("uuid" if gpus else "none", gpus, notices)
+
+
 def _this_box(mode: str, gpus: tuple[Gpu, ...], notices: tuple[str, ...] = ()) -> Inventory:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Inventory(mode, gpus, os.cpu_count(), memory, notices)
@@ -119,7 +138,7 @@ def _nvml() -> Iterator[Any]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise NvmlError(f"no NVIDIA driver answers ({error})", mend) from None
+        raise NoDriverError(f"no NVIDIA driver answers ({error})", mend) from None
     try:
         yield pynvml
     except pynvml.NVMLError as error:

@@ -42,6 +42,12 @@ def _dispatch(words: list[str]) -> None:
     if name in {"-h", "--help", "help"} and not rest:
         print(help.full())
         return
+    if name == "__complete":
+        # Imported here: only a shell asks, at a press of Tab.
+        from lab.cli.completion.answers import answer  # noqa: PLC0415
+
+        print("\n".join(word for kind in rest for word in answer(kind)))
+        return
     if name == "--version" and not rest:
         print(f"lab {__version__}")
         return

@@ -26,6 +26,7 @@ from lab.errors import InputError
 from lab.task.experiments import ProgramFlag
 
 HELP: Final = frozenset({"--help", "-h"})
+_UNCHECKED: Final = "what stands behind `--` is handed on to the program unchecked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,8 @@ def _texts(command: str, known: Sequence[Parameter], words: Sequence[str]) -> di
         stray = given.words[len(places)]
         flags = [f"--{parameter.flag}" for parameter in known if parameter not in places]
         near = suggestion(f"--{stray}", flags)
+        if stray.lower() in {"true", "false"}:
+            near = "a switch has its value behind a sign of equality, as in --json=false; "
         raise InputError(f"stray word {stray!r} behind `lab {command}`", near + hint)
     for parameter, word in zip(places, given.words, strict=False):
         given.texts[parameter.name] = word
@@ -212,15 +215,18 @@ def _hand_on(command: str, known: Sequence[Parameter], given: _Given) -> None:
         if given.verbatim:
             raise InputError(f"`lab {command}` starts no program", "leave out what follows `--`")
         return
-    flags = rest.kind.known(given.words[0])
+    program = given.words[0] if given.words else None
+    flags = rest.kind.known(program)
     handed_on: list[str] = []
     for name, raw in given.program:
         flag = flags.get(name)
+        if flag is None and program is not None and not flags:
+            raise _behind_dashes(command, program, name)
         if flag is None:
             near = suggestion(name, flags)
             raise InputError(
-                f"{given.words[0]!r} has no flag --{name}",
-                f"{near}see `lab experiments {given.words[0]}`",
+                f"{program!r} has no flag --{name}",
+                f"{near}see `lab {command} --help`; {_UNCHECKED}",
             )
         if raw is not None:
             _check(f"--{name}", flag.parse, raw)
@@ -236,10 +242,8 @@ def _read(command: str, known: Sequence[Parameter], words: Sequence[str]) -> _Gi
     given = _Given()
     flags = {parameter.flag: parameter for parameter in known if _is_flag(parameter)}
     shorts = {_short(parameter): parameter.flag for parameter in known if _short(parameter)}
-    program: Mapping[str, ProgramFlag] = {}
-    for parameter in known:
-        if isinstance(parameter.kind, Rest):
-            program = parameter.kind.known(None)
+    rests = [parameter.kind for parameter in known if isinstance(parameter.kind, Rest)]
+    program: Mapping[str, ProgramFlag] = rests[0].known(None) if rests else {}
     queue = list(words)
     while queue:
         word = queue.pop(0)
@@ -267,11 +271,28 @@ def _read(command: str, known: Sequence[Parameter], words: Sequence[str]) -> _Gi
             is_switch = program[name].is_switch
             raw = _value(word, queue, raw, is_switch=is_switch, default=None)
             given.program.append((name, raw))
+        elif rests and given.words and word.startswith("--") and not rests[0].known(given.words[0]):
+            raise _behind_dashes(command, given.words[0], name)
         else:
-            near = suggestion(f"--{name}", [f"--{each}" for each in (*flags, *program)])
-            hint = f"{near}see `lab {command} --help`"
-            raise InputError(f"no option {word.partition('=')[0]!r} for `lab {command}`", hint)
+            raise _no_option(command, word, name, (*flags, *program), hands_on=bool(program))
     return given
+
+
+def _no_option(
+    command: str, word: str, name: str, known: Iterable[str], *, hands_on: bool
+) -> InputError:
+    near = suggestion(f"--{name}", [f"--{each}" for each in known])
+    more = f"; {_UNCHECKED}" if hands_on and not near else ""
+    what = f"no option {word.partition('=')[0]!r} for `lab {command}`"
+    return InputError(what, f"{near}see `lab {command} --help`{more}")
+
+
+def _behind_dashes(command: str, program: str, name: str) -> InputError:
+    """For a program whose flags are not known here."""
+    return InputError(
+        f"--{name} is no option of `lab {command}`",
+        f"the flags of {program} itself stand behind `--`: lab {command} {program} -- --{name}",
+    )
 
 
 def _split(word: str, shorts: Mapping[str, str]) -> tuple[str, str | None]:

@@ -18,6 +18,7 @@ class Command:
         examples: Two command lines that work.
         module: The module in `lab.cli.commands` whose function `command` it is.
         matters: Whether a newcomer is shown it at once.
+        notes: Lines that help shows before the examples.
     """
 
     name: str
@@ -26,11 +27,13 @@ class Command:
     examples: tuple[tuple[str, str], ...]
     module: str
     matters: bool = False
+    notes: tuple[str, ...] = ()
 
 
 DESCRIBE: Final = "describe"
 ENVIRONMENT: Final = "environment"
 RUN: Final = "run"
+HELP: Final = "help"
 
 COMMANDS: Final[Mapping[str, Command]] = {
     command.name: command
@@ -48,6 +51,26 @@ COMMANDS: Final[Mapping[str, Command]] = {
             ),
             "run",
             matters=True,
+        ),
+        Command(
+            "attach",
+            RUN,
+            "follow a run whose helper has gone, and bring it home",
+            (
+                ("lab attach", "the newest one; Ctrl-C leaves it going"),
+                ("lab attach last --json", "its summary at the end, for a program"),
+            ),
+            "attach",
+        ),
+        Command(
+            "cancel",
+            RUN,
+            "ask the tasks of a run to end",
+            (
+                ("lab cancel", "the newest one"),
+                ("lab cancel 20261121-0810-async-7f3a", "one by its id, or the beginning of it"),
+            ),
+            "cancel",
         ),
         Command(
             "show",
@@ -70,6 +93,16 @@ COMMANDS: Final[Mapping[str, Command]] = {
             ),
             "runs",
             matters=True,
+        ),
+        Command(
+            "predict",
+            RUN,
+            "let a run's saved model answer: its accuracy, some digits, a picture of your own",
+            (
+                ("lab predict last", "the test set, and some digits of it as a picture"),
+                ("lab predict last tests/golden/digits/seven.png", "a picture of your own"),
+            ),
+            "predict",
         ),
         Command(
             "collect",
@@ -157,6 +190,16 @@ COMMANDS: Final[Mapping[str, Command]] = {
             "shell",
         ),
         Command(
+            "init",
+            DESCRIBE,
+            "write a cluster description for this box",
+            (
+                ("lab init", "cluster.yaml, from the cards that the driver names"),
+                ("lab init --gpus 4 --output -", "for a box with 4 GPUs, to look at"),
+            ),
+            "init",
+        ),
+        Command(
             "render",
             DESCRIBE,
             "write docker-compose.yml from the cluster description",
@@ -195,6 +238,27 @@ COMMANDS: Final[Mapping[str, Command]] = {
                 ("lab build --gpus none", "with TensorFlow for CPUs"),
             ),
             "build",
+        ),
+        Command(
+            "completion",
+            HELP,
+            "the script that lets a shell complete lab's words at Tab",
+            (
+                (
+                    "lab completion bash > ~/.local/share/bash-completion/completions/lab",
+                    "for bash with the package bash-completion",
+                ),
+                ("lab completion fish > ~/.config/fish/completions/lab.fish", "for fish"),
+            ),
+            "completion",
+            notes=(
+                "Write it to a file where your shell finds it, and anew after an update of lab:",
+                "  bash   ~/.local/share/bash-completion/completions/lab",
+                "  zsh    ~/.zfunc/_lab, and in ~/.zshrc:",
+                "         fpath=(~/.zfunc $fpath); autoload -Uz compinit; compinit",
+                "  fish   ~/.config/fish/completions/lab.fish",
+                "Without bash-completion, source the file in ~/.bashrc.",
+            ),
         ),
     )
 }

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Final
 
 from lab.cli.arguments import Flag, Parameter, Rest, Switch, Word, parameters, placeholder
-from lab.cli.catalogue import COMMANDS, DESCRIBE, ENVIRONMENT, RUN, Command
+from lab.cli.catalogue import COMMANDS, DESCRIBE, ENVIRONMENT, HELP, RUN, Command
 
 _HEADINGS: Final = {
     RUN: "Train and look at it",
     ENVIRONMENT: "Keep an environment up",
     DESCRIBE: "Describe the cluster",
+    HELP: "Set up the command line",
 }
 _TITLE: Final = "lab: one box as a pseudo-cluster for distributed TensorFlow"
 
@@ -68,6 +69,8 @@ def of_command(command: Command, function: Callable[..., None]) -> str:
                 for name, flag in program.items()
             ]
             lines += ["", f"{parameter.kind.help}:", *_lines(rows)]
+    if command.notes:
+        lines += ["", *command.notes]
     lines += ["", "examples:"]
     for line, why in command.examples:
         lines += [f"  # {why}", f"  {line}"]

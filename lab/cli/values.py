@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
+_DIGITS = 18  # more of them count nothing, and Python refuses to read thousands of them
 
 
 def text(raw: str) -> str:
@@ -25,17 +27,36 @@ def boolean(raw: str) -> bool:
 
 def count(raw: str) -> int:
     """A whole number, 0 or more."""
-    if not (raw.isascii() and raw.isdigit()):
+    if not (raw.isascii() and raw.isdigit() and len(raw) <= _DIGITS):
         raise ValueError("a whole number, 0 or more")
     return int(raw)
 
 
-def one_of(*choices: str) -> Callable[[str], str]:
-    """A parse function that takes exactly these words."""
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A parse function that takes whole numbers from `least` to `most`."""
 
-    def parse(raw: str) -> str:
-        if raw not in choices:
-            raise ValueError(f"{', '.join(choices[:-1])} or {choices[-1]}")
-        return raw
+    def parse(raw: str) -> int:
+        plain = raw.isascii() and raw.isdigit() and len(raw) <= len(str(most))
+        if not plain or not least <= int(raw) <= most:
+            raise ValueError(f"a whole number from {least} to {most:,}")
+        return int(raw)
 
     return parse
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A parse function that takes exactly these words; help and shell completion show them."""
+
+    choices: tuple[str, ...]
+
+    def __call__(self, raw: str) -> str:
+        """The word itself."""
+        if raw not in self.choices:
+            raise ValueError(f"{', '.join(self.choices[:-1])} or {self.choices[-1]}")
+        return raw
+
+
+def one_of(*choices: str) -> OneOf:
+    """A parse function that takes exactly these words."""
+    return OneOf(choices)

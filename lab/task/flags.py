@@ -10,7 +10,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Never
 
@@ -163,15 +164,22 @@ def boolean(text: str) -> bool:
     return _BOOLEANS[text.lower()]
 
 
-def one_of(*choices: str) -> Callable[[str], str]:
-    """A type that takes exactly these words."""
+@dataclass(frozen=True)
+class OneOf:
+    """A type that takes exactly these words; shell completion of `lab run` shows them."""
 
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(choices)}")
+    choices: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        """The word itself."""
+        if text not in self.choices:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(self.choices)}")
         return text
 
-    return parse
+
+def one_of(*choices: str) -> OneOf:
+    """A type that takes exactly these words."""
+    return OneOf(choices)
 
 
 def hosts(text: str) -> list[str]:

@@ -9,6 +9,7 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli import arguments
+from lab.cli import arguments, main
 from lab.cli.catalogue import COMMANDS
 from lab.run.directory import RunDir, RunInfo
 from lab.task.protocol import State, write_atomically
@@ -180,6 +181,8 @@ def test_help_shows_every_command_and_two_examples_of_each(project: Path) -> Non
         done = lab(project, command.name, "--help")
         assert (done.returncode, done.stderr) == (0, "")
         assert f"usage: lab {command.name}" in done.stdout
+        assert "None" not in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 120, command.name
         assert len(command.examples) == 2
         for line, _ in command.examples:
             assert line in done.stdout
@@ -194,6 +197,45 @@ def test_examples_fit_the_commands() -> None:
             words = shlex.split(line.partition(" >")[0])
             assert words[:2] == ["lab", command.name]
             arguments.check(command.name, function, words[2:])
+
+
+# These commands need TensorFlow, an environment or an engine; that their examples work is shown in
+# tests/e2e. Every other command's examples are run here, so that none can rot.
+NEEDS_MORE = {"run", "attach", "cancel", "predict", "collect"} | {
+    "up", "down", "ps", "logs", "shell", "build",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - NEEDS_MORE))
+def test_examples_work(tmp_path: Path, name: str) -> None:
+    """Each example, typed as it stands, by a shell and in a fresh copy of the project."""
+    for part in ("cluster.yaml", "clusters", "lab/cluster/cluster.schema.json"):
+        source, target = ROOT / part, tmp_path / part
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target)
+    (tmp_path / "scripts").mkdir()
+    if name == "init":
+        (tmp_path / "cluster.yaml").unlink()
+    make_run(tmp_path, "20260101-0000-async-aaaa")
+    for folder in (".local/share/bash-completion/completions", ".config/fish/completions"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/lab").write_text(f'#!/bin/sh\nexec {sys.executable} -m lab "$@"\n')
+    (tmp_path / "bin/lab").chmod(0o755)
+    for line, _ in COMMANDS[name].examples:
+        done = subprocess.run(
+            ["bash", "-c", line],
+            cwd=tmp_path,
+            env=environ(
+                tmp_path, HOME=str(tmp_path), PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+            ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (line, done.stderr)
+        assert done.stdout or done.stderr or ">" in line
 
 
 def test_help_imports_nothing_heavy(project: Path) -> None:
@@ -440,3 +482,15 @@ def test_render_check(project: Path) -> None:
     assert "+" in stale.stdout
     assert "error: docker-compose.yml is stale" in stale.stderr
     assert "tf9" not in (project / "docker-compose.yml").read_text()
+
+
+@pytest.mark.parametrize("flag", ["--shout", "--epochs=3"])
+def test_a_flag_of_ones_own_program_in_front_of_the_dashes(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = flag.partition("=")[0]
+    assert main(["run", "mine/my.py", flag]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {name} is no option of `lab run`; the flags of mine/my.py itself stand behind"
+        f" `--`: lab run mine/my.py -- {name}\n"
+    )

@@ -1,0 +1,128 @@
+"""`lab init`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+from lab.cli.arguments import Flag, Switch
+from lab.cli.output import say
+from lab.cli.values import text, whole
+from lab.cluster import parse_cluster
+from lab.cluster.schema import FILE as SCHEMA
+from lab.errors import InputError
+from lab.gpus import Gpu, Inventory, survey
+from lab.plan import place
+from lab.proposal import Wishes, check_name, found, name_from, propose, summary
+from lab.render import write
+from lab.run.project import DEFAULT_CLUSTER, SCRIPTS
+from lab.task.text import short
+
+_AUTO: Final = "auto"
+_NONE: Final = "none"
+_MOST: Final = 1000
+
+
+def gpus_of(raw: str) -> str | int:
+    """`auto`, `none`, or how many GPUs another box has."""
+    if raw in {_AUTO, _NONE}:
+        return raw
+    try:
+        return whole(1, _MOST)(raw)
+    except ValueError:
+        raise ValueError(f"auto, none, or a number from 1 to {_MOST:,}") from None
+
+
+def command(
+    *,
+    name: Annotated[
+        str | None, Flag("the project's name (default: the directory's)", shows="NAME")
+    ] = None,
+    gpus: Annotated[
+        str | int,
+        Flag("auto: those of this box; none; or how many another box has", gpus_of, shows="N"),
+    ] = _AUTO,
+    workers: Annotated[
+        int | None, Flag("how many workers (default: as fits)", whole(1, _MOST), shows="N")
+    ] = None,
+    ps: Annotated[int, Flag("how many parameter servers", whole(1, _MOST), shows="N")] = 1,
+    nodes: Annotated[
+        int | None, Flag("how many pseudo-nodes (default: as fits)", whole(1, _MOST), shows="N")
+    ] = None,
+    output: Annotated[str, Flag("the file to write, or - for stdout", text, shows="FILE")] = (
+        DEFAULT_CLUSTER
+    ),
+    force: Annotated[bool, Switch("write over a file that is there")] = False,
+) -> None:
+    """Write a description for this box."""
+    path = Path(DEFAULT_CLUSTER if output == "-" else output)
+    if output != "-":
+        _check_free(path, force=force)
+    chosen = name_from(path.absolute().parent.name) if name is None else check_name(name)
+    inventory = _inventory(gpus)
+    for notice in inventory.notices:
+        say(notice)
+    wishes = Wishes(workers, ps, nodes)
+    text = propose(inventory, chosen, wishes, schema=_schema(path))
+    # What is handed out is valid and fits: the same checks as for a file that somebody typed.
+    place(parse_cluster(text.encode(), str(path)), inventory)
+    box = "this box" if isinstance(gpus, str) else "that box"
+    if output == "-":
+        sys.stdout.write(text)
+        return
+    write(path, text)
+    say(f"{box} has {found(inventory)}")
+    say(f"{output} is written: {chosen}, {summary(inventory, wishes)}")
+    _say_what_is_next(path, elsewhere=not isinstance(gpus, str))
+
+
+def _inventory(gpus: str | int) -> Inventory:
+    if isinstance(gpus, int):
+        return Inventory("index", tuple(Gpu(i, str(i)) for i in range(gpus)), None, None)
+    here = survey() if gpus == _AUTO else None
+    if here is not None:
+        return here
+    return Inventory("none", (), os.cpu_count(), None)
+
+
+def _check_free(path: Path, *, force: bool) -> None:
+    shown = short(str(path))
+    if path.is_dir():
+        raise InputError(
+            f"--output: {shown} is a directory", f"write --output {shown}/cluster.yaml"
+        )
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"--output: there is no directory {short(str(path.parent))}", "make it")
+    if os.path.lexists(path) and not force:
+        raise InputError(
+            f"{shown} is there already", "replace it with --force, or name another with --output"
+        )
+
+
+def _schema(path: Path) -> str | None:
+    """Where an editor finds the schema: only what lies in the same project goes into a file."""
+    folder = path.absolute().parent
+    project = SCHEMA.parents[2]
+    if not folder.is_relative_to(project):
+        return None
+    return Path(os.path.relpath(SCHEMA, folder)).as_posix()
+
+
+def _say_what_is_next(path: Path, *, elsewhere: bool) -> None:
+    named = "" if str(path) == DEFAULT_CLUSTER else f" --cluster {shlex.quote(str(path))}"
+    folders = path.absolute().parents
+    if not any((folder / SCRIPTS).is_dir() for folder in folders):
+        shipped = SCHEMA.parents[2] / SCRIPTS
+        here = shlex.quote(str(path.parent))
+        if shipped.is_dir():
+            how = f"bring lab's with `cp -r {shlex.quote(str(shipped))} {here}`"
+        else:
+            how = f"copy {SCRIPTS}/ out of lab's repository to {here}"
+        say(f"no {SCRIPTS}/ with the programs is beside it or above it yet; {how}")
+    if elsewhere:
+        say(f"render it for that box with `lab render --gpus index{named}`")
+    else:
+        say(f"train with `lab run async --epochs 2{named}`")

@@ -1,0 +1,84 @@
+"""What `lab __complete` answers: what depends on the moment, quickly and in plain words.
+
+A shell waits for it at every press of Tab, so it imports neither pydantic nor docker, and reads
+names, not contents. What it cannot read it does not offer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+_RUN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
+_ENVIRONMENT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+_JOB: Final = re.compile(r"[a-z]{1,31}")
+_DESCRIPTION_BYTES: Final = 1 << 16
+_MOST: Final = 1000
+"""More of a kind are offered to nobody."""
+
+
+def answer(kind: str) -> list[str]:
+    """The words of a kind that can stand on the command line now; none of an unknown kind."""
+    found = KINDS.get(kind)
+    return list(found()) if found else []
+
+
+def _runs() -> list[str]:
+    """The runs at home, the newest first: their names begin with their time."""
+    home = Path(os.environ.get("LAB_RUNS_DIR") or "runs")
+    names = sorted((name for name in _names(home) if _RUN.fullmatch(name)), reverse=True)
+    runs = [name for name in names[:_MOST] if (home / name / "run.json").is_file()]
+    return ["last", *runs] if runs else []
+
+
+def _tasks() -> Iterator[str]:
+    """The tasks of the description in this directory."""
+    jobs = _description(Path("cluster.yaml")).get("jobs")
+    for name, job in (jobs if isinstance(jobs, dict) else {}).items():
+        on = job.get("on") if isinstance(job, dict) else None
+        if isinstance(on, list) and isinstance(name, str) and _JOB.fullmatch(name):
+            yield from (f"{name}-{index}" for index in range(min(len(on), _MOST)))
+
+
+def _environments() -> list[str]:
+    """The environments of processes, and those that the descriptions at hand are named for."""
+    state = os.environ.get("LAB_STATE")
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    base = (Path(state) if state else Path(home) / "lab") / "local"
+    names = {name for name in _names(base) if (base / name / "environment.json").is_file()}
+    names |= {
+        str(_description(path).get("name"))
+        for path in [Path("cluster.yaml"), *sorted(Path("clusters").glob("*.yaml"))]
+        if path.is_file()
+    }
+    return sorted(name for name in names if _ENVIRONMENT.fullmatch(name))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [path.name for path in folder.iterdir()]
+    except OSError:
+        return []
+
+
+def _description(path: Path) -> dict[object, object]:
+    """A description without its types and rules; empty where it cannot be read."""
+    import yaml  # noqa: PLC0415  (30 ms, and most answers need none of it)
+
+    try:
+        with path.open("rb") as file:
+            # Every scalar stays a text: `on` is a key here, and in YAML 1.1 it is a boolean.
+            found = yaml.load(file.read(_DESCRIPTION_BYTES), yaml.BaseLoader)  # noqa: S506
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+KINDS: Final[Mapping[str, Callable[[], list[str] | Iterator[str]]]] = {
+    "runs": _runs,
+    "tasks": _tasks,
+    "environments": _environments,
+}

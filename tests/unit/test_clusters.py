@@ -1,0 +1,76 @@
+"""The descriptions that are shipped: one for each usual box."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.cluster import load_cluster
+from lab.gpus import take_inventory
+from lab.plan import place
+from lab.render import render_file
+from lab.task.experiments import EXPERIMENTS
+from tests.golden.boxes import box
+
+ROOT = Path(__file__).parents[2]
+
+# File: GPUs of the box, nodes, parameter servers, workers, GPUs that each worker sees.
+TABLE = {
+    "cluster.yaml": (8, 4, 1, 3, 2),
+    "clusters/book.yaml": (1, 1, 1, 3, 1),
+    "clusters/two-gpus.yaml": (2, 3, 1, 2, 1),
+    "clusters/four-gpus.yaml": (4, 3, 1, 4, 1),
+    "clusters/eight-gpus.yaml": (8, 5, 1, 8, 1),
+    "clusters/two-ps.yaml": (8, 4, 2, 4, 2),
+    "clusters/laptop.yaml": (0, 3, 1, 2, 0),
+    "clusters/slow-link.yaml": (0, 4, 1, 3, 0),
+}
+
+
+def test_every_description_is_in_the_table() -> None:
+    shipped = {f"clusters/{path.name}" for path in (ROOT / "clusters").iterdir()}
+    assert shipped | {"cluster.yaml"} == set(TABLE)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_description_is_what_the_table_says(name: str) -> None:
+    cluster = load_cluster(ROOT / name)
+    plan = place(cluster, take_inventory("index", cluster))
+    workers = [task for task in plan.tasks if task.job == "worker"]
+    (gpus_each,) = {len(task.gpus) for task in workers}
+    servers = [task for task in plan.tasks if task.job == "ps"]
+    assert all(task.gpus == () for task in servers)
+    assert TABLE[name] == (
+        cluster.gpus_needed,
+        len(plan.nodes),
+        len(servers),
+        len(workers),
+        gpus_each,
+    )
+    assert render_file(ROOT / name, "index").count("\n") > len(plan.tasks)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_description_fits_its_box_and_no_smaller_one(name: str) -> None:
+    cluster = load_cluster(ROOT / name)
+    needed = cluster.gpus_needed
+    assert place(cluster, box(needed)).mode == "uuid"
+    if needed:
+        with pytest.raises(Exception, match=f"needs {needed} GPU"):
+            place(cluster, box(needed - 1))
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_description_says_what_it_is_for_and_serves_every_experiment(name: str) -> None:
+    path = ROOT / name
+    lines = path.read_text().splitlines()
+    assert lines[0].startswith("# yaml-language-server: $schema=")
+    schema = path.parent / lines[0].partition("$schema=")[2]
+    assert schema.is_file()
+    assert lines[2].startswith(("# A ", "# One ", "# The ", "# Four "))
+    cluster = load_cluster(path)
+    assert name == "cluster.yaml" or cluster.name == path.stem
+    for experiment in EXPERIMENTS.values():
+        if set(experiment.jobs) <= {"ps", "worker"}:
+            assert set(experiment.jobs) <= set(cluster.jobs)

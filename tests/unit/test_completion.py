@@ -1,0 +1,326 @@
+"""Shell completion, by the shells themselves: words are typed, Tab is pressed, and Enter."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import shlex
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from lab.cli.catalogue import COMMANDS
+from lab.cli.completion import SCRIPTS
+from lab.cli.completion.answers import answer
+from lab.cli.completion.grammar import grammar
+
+ROOT = Path(__file__).parents[2]
+PROBE = "$(touch pwned)"
+CLUSTER = """\
+version: 1
+name: mine
+nodes: {tf1: {}, tf2: {}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf2]}}
+"""
+# A lab that notes what it is called with; what a shell asks for at Tab is answered by the real one.
+NOTING = """\
+#!/bin/sh
+if [ "$1" = __complete ]; then {answers}; fi
+printf '%s\\n' "$*" >> {typed}
+"""
+
+
+def needs(shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed, so its completion is NOT tested here")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with a description, runs, and the script of every shell."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "clusters").mkdir()
+    (tmp_path / "clusters/book.yaml").write_text(CLUSTER.replace("mine", "book"))
+    for name in ("20260101-0000-async-aaaa", "20260202-0000-sync-bbbb", PROBE, "a b;touch pwned"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "run.json").write_text("{}")
+    known = grammar()
+    for shell, script in SCRIPTS.items():
+        (tmp_path / f"lab.{shell}").write_text(script(known))
+    answers = f"PYTHONPATH={ROOT} exec {sys.executable} -m lab"
+    put_lab(tmp_path, f'{answers} "$@"')
+    return tmp_path
+
+
+def put_lab(place: Path, answers: str) -> None:
+    (place / "bin").mkdir(exist_ok=True)
+    file = place / "bin/lab"
+    file.write_text(NOTING.format(answers=answers, typed=shlex.quote(str(place / "typed"))))
+    file.chmod(0o755)
+
+
+def environ(place: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
+    home = str(place / "home")
+    return {
+        **kept,
+        "PATH": f"{place / 'bin'}:{kept['PATH']}",
+        "HOME": home,
+        "XDG_CONFIG_HOME": home,
+        "XDG_DATA_HOME": home,
+        "LAB_STATE": str(place / "state"),
+        "TERM": "xterm",
+        "INPUTRC": "/dev/null",
+    }
+
+
+# ---- What lab answers
+
+
+def test_runs_tasks_and_environments_are_answered(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("LAB_STATE", str(place / "state"))
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    (place / "state/local/other").mkdir(parents=True)
+    (place / "state/local/other/environment.json").write_text("{}")
+    assert answer("runs") == ["last", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
+    assert answer("tasks") == ["ps-0", "worker-0", "worker-1"]
+    assert answer("environments") == ["book", "mine", "other"]
+    assert answer("secrets") == []
+
+
+@pytest.mark.parametrize(
+    "text", ["", "- a", "{", "jobs: 3", "jobs: {ps: {on: 3}}", "\x00", "&a [*a]"]
+)
+def test_a_description_that_cannot_be_read_is_no_answer(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    assert answer("tasks") == answer("runs") == []
+    (tmp_path / "cluster.yaml").write_text(text)
+    assert answer("tasks") == answer("environments") == []
+
+
+def test_an_answer_imports_nothing_heavy(place: Path) -> None:
+    code = (
+        "import sys; from lab.cli import main; main(['__complete', 'runs', 'tasks']);"
+        "heavy = {'fire', 'rich', 'pydantic', 'docker', 'tensorflow', 'numpy'};"
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=place,
+        env={**environ(place), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "worker-1" in done.stdout.split()
+
+
+def test_the_scripts_know_every_command_and_flag() -> None:
+    known = grammar()
+    assert list(known) == list(COMMANDS)
+    for shell, script in SCRIPTS.items():
+        text = script(known)
+        for line in known.values():
+            assert line.name in text
+            for option in line.options:
+                flag = f"-l {option.name}" if shell == "fish" else f"--{option.name}"
+                assert flag in text, (shell, line.name, option.name)
+
+
+# ---- bash, word by word
+
+
+def bash_offers(place: Path, *lines: Sequence[str]) -> list[list[str]]:
+    """What bash offers for the last word of each line."""
+    calls = "".join(
+        f"COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}; _lab;"
+        " printf '%s\\n' \"${COMPREPLY[@]}\" ---\n"
+        for words in lines
+    )
+    # Outside of a completion there is no compopt.
+    script = f"source lab.bash\ncompopt() {{ :; }}\n{calls}"
+    done = subprocess.run(
+        ["bash", "--norc", "-u", "-c", script],
+        cwd=place,
+        env=environ(place),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+    blocks = done.stdout.split("---\n")[:-1]
+    return [[word for word in block.splitlines() if word] for block in blocks]
+
+
+def test_bash_offers_what_can_stand_there(place: Path) -> None:
+    runs = ["last", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
+    expected = {
+        ("lab", "val"): ["validate"],
+        ("lab", "show", ""): runs,
+        ("lab", "show", "20260202"): runs[1:2],
+        ("lab", "show", "last", ""): [],
+        ("lab", "show", "--json", "2026"): runs[1:],
+        ("lab", "show", "--runs-dir", "x", "la"): ["last"],
+        ("lab", "show", "--runs_dir", "x", "la"): ["last"],
+        ("lab", "show", "--runs-dir", "=", "x", "la"): ["last"],
+        ("lab", "show", "--json", "="): ["true", "false"],
+        ("lab", "show", "--json", "=", "f"): ["false"],
+        ("lab", "run", ""): ["async", "sync"],
+        ("lab", "run", "async", "--back"): ["--backend"],
+        ("lab", "run", "async", "--backend", ""): ["auto", "local", "compose"],
+        ("lab", "run", "async", "--backend", "=", "l"): ["local"],
+        ("lab", "run", "async", "--backend", "="): ["auto", "local", "compose"],
+        ("lab", "run", "async", "--model", "m"): ["mlp"],
+        ("lab", "run", "async", "--ps_strategy", ""): ["round_robin", "greedy"],
+        ("lab", "run", "async", "--epochs", ""): [],
+        ("lab", "run", "async", "--", "--b"): [],
+        ("lab", "shell", "worker"): ["worker-0", "worker-1"],
+        ("lab", "logs", "--task", "ps"): ["ps-0"],
+        ("lab", "down", ""): ["book", "mine"],
+        ("lab", "init", "--name", ""): [],
+        ("lab", "experiments", "s"): ["sync"],
+        ("lab", "completion", ""): ["bash", "zsh", "fish"],
+        ("lab", "help", "ini"): ["init"],
+        ("lab", "$(touch pwned)"): [],
+        ("lab", "show", "`touch pwned`"): [],
+        ("lab", "$(touch pwned)", ""): [],
+        ("lab", "*", "*"): [],
+    }
+    assert dict(zip(expected, bash_offers(place, *expected), strict=True)) == expected
+    assert not (place / "pwned").exists()
+
+
+def test_bash_offers_every_flag_of_every_command(place: Path) -> None:
+    known = grammar()
+    for line, offered in zip(
+        known.values(), bash_offers(place, *(("lab", name, "--") for name in known)), strict=True
+    ):
+        assert offered == [f"--{option.name}" for option in line.options]
+
+
+# ---- Every shell, at a terminal
+
+START = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], "source ./lab.bash"),
+    "zsh": (
+        ["zsh", "-f", "-i"],
+        "autoload -Uz compinit; compinit -u -d ./dump; source ./lab.zsh",
+    ),
+    "zsh from fpath": (
+        ["zsh", "-f", "-i"],
+        "mkdir -p zfunc; cp lab.zsh zfunc/_lab; fpath=(./zfunc $fpath);"
+        " autoload -Uz compinit; compinit -u -d ./dump",
+    ),
+    "fish": (["fish", "--no-config", "-i"], "source ./lab.fish"),
+}
+
+
+class Terminal:
+    """A shell at a terminal."""
+
+    def __init__(self, shell: str, place: Path) -> None:
+        self.typed = place / "typed"
+        argv, setup = START[shell]
+        self.child, self.terminal = pty.fork()
+        if self.child == 0:
+            os.chdir(place)
+            os.execvpe(argv[0], argv, environ(place))  # noqa: S606
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 200, 0, 0))
+        os.set_blocking(self.terminal, False)
+        self.shown = b""
+        self.enter(f"{setup}\n")
+        self.enter("lab ready\n")
+        self.wait_for("ready")
+
+    def enter(self, keys: str) -> None:
+        os.write(self.terminal, keys.encode())
+
+    def wait_for(self, line: str) -> None:
+        """Wait until lab was called with exactly these words."""
+        deadline = time.monotonic() + 60
+        while line not in self.lines():
+            self.read()
+            assert time.monotonic() < deadline, (line, self.lines(), self.shown[-2000:])
+            time.sleep(0.02)
+
+    def lines(self) -> list[str]:
+        return self.typed.read_text().splitlines() if self.typed.exists() else []
+
+    def read(self) -> None:
+        try:
+            self.shown += os.read(self.terminal, 65536)
+        except (BlockingIOError, OSError):
+            return
+
+    def close(self) -> None:
+        os.close(self.terminal)
+        os.kill(self.child, 9)
+        os.waitpid(self.child, 0)
+
+
+@pytest.fixture(params=list(START))
+def terminal(request: pytest.FixtureRequest, place: Path) -> Iterator[Terminal]:
+    needs(START[request.param][0][0])
+    shell = Terminal(request.param, place)
+    yield shell
+    shell.close()
+
+
+@pytest.mark.parametrize(
+    ("keys", "called_with"),
+    [
+        ("lab val\t\n", "validate"),
+        ("lab show 20260202\t\n", "show 20260202-0000-sync-bbbb"),
+        ("lab run as\t--back\tloc\t\n", "run async --backend local"),
+        ("lab run async --backend=loc\t\n", "run async --backend=local"),
+        ("lab run async --mod\tml\t\n", "run async --model mlp"),
+        ("lab validate --cluster clusters/bo\t\n", "validate --cluster clusters/book.yaml"),
+        ("lab shell p\t\n", "shell ps-0"),
+        ("lab completion z\t--he\t\n", "completion zsh --help"),
+    ],
+)
+def test_tab_completes(terminal: Terminal, keys: str, called_with: str) -> None:
+    terminal.enter(keys)
+    terminal.enter("lab end\n")
+    terminal.wait_for("end")
+    _, said, _ = terminal.lines()
+    # zsh writes `--flag=` where a value follows, and the others a blank; both mean the same.
+    assert said.rstrip().replace("=", " ") == called_with.replace("=", " ")
+
+
+def test_an_answer_is_never_executed(place: Path) -> None:
+    """Whatever lab answers, a shell takes plain words from it, and runs nothing."""
+    evil = place / "evil"
+    evil.write_text(f"{PROBE}\n`touch pwned`\na b;touch pwned\n-x\n$PATH\n~\n*\nzz'\\\nplain-1\n")
+    put_lab(place, f"cat {shlex.quote(str(evil))}; exit")
+    assert bash_offers(place, ("lab", "show", "")) == [["-x", "plain-1"]]
+    for shell in START:
+        if shutil.which(START[shell][0][0]) is None:
+            continue
+        (place / "typed").unlink(missing_ok=True)
+        terminal = Terminal(shell, place)
+        try:
+            terminal.enter("lab show pl\t\n")
+            terminal.wait_for("show plain-1")
+            terminal.enter("lab show \t\t\t\x15lab end\n")
+            terminal.wait_for("end")
+        finally:
+            terminal.close()
+        assert not (place / "pwned").exists(), shell
+        assert not (place / "b").exists(), shell

@@ -1,0 +1,350 @@
+"""What Fire does when it is left alone, command by command: none of it happens here.
+
+`run`, `render`, `init` and `runs` stand for commands that write, cost time, or print; where a
+terminal changes what Fire does, there is one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab.cli import main
+from lab.cli.arguments import Flag, Kind, Rest, Switch, Word, parameters
+from lab.cli.catalogue import COMMANDS
+from tests.unit.test_cli import CLUSTER, environ, lab, make_run, on_a_terminal, refused
+
+FUNCTIONS = {
+    name: importlib.import_module(f"lab.cli.commands.{command.module}").command
+    for name, command in COMMANDS.items()
+}
+
+
+Said = Callable[..., str]
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    """A directory with a description, programs, and one run."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "scripts").mkdir()
+    for name in ("mnist_async.py", "mnist_sync.py"):
+        (tmp_path / "scripts" / name).write_text("raise SystemExit('it ran')\n")
+    make_run(tmp_path, "20260101-0000-async-aaaa")
+    return tmp_path
+
+
+def contents(box: Path) -> dict[str, str]:
+    """Every file, with what is in it."""
+    return {
+        str(path.relative_to(box)): path.read_text() for path in box.rglob("*") if path.is_file()
+    }
+
+
+def refused_without_a_trace(box: Path, *words: str) -> str:
+    """The error of a command that wrote nothing, booted nothing and printed no result."""
+    before = contents(box)
+    line = refused(lab(box, *words))
+    assert contents(box) == before
+    return line
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Said:
+    """Runs a command in this process, where Fire must not be reached; gives its error."""
+
+    def never(*_: object, **__: object) -> None:
+        pytest.fail("the command was called")
+
+    monkeypatch.setattr("fire.Fire", never)
+
+    def run(*words: str) -> str:
+        assert main(words) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        (line,) = shown.err.splitlines()
+        return line
+
+    return run
+
+
+def needed(name: str) -> list[str]:
+    """Words for the places that a command needs."""
+    known = [each for each in parameters(FUNCTIONS[name]) if each.required]
+    return [
+        next(iter(getattr(each.kind.parse, "choices", ("x",))))
+        for each in known
+        if isinstance(each.kind, Word)
+    ]
+
+
+# ---- A misspelt flag is reported before anything runs
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["render", "--gpus", "none", "--ouput", "x.yml"], "--output"),
+        (["init", "--gpus", "none", "--force", "--worker", "3"], "--workers"),
+        (["init", "--forse"], "--force"),
+        (["run", "async", "--backend", "local", "--epoch", "1"], "--epochs"),
+        (["run", "async", "--backend", "local", "--kep"], "--keep"),
+        (["run", "async", "-epochs", "1"], "--epochs"),
+        (["runs", "--jsn"], "--json"),
+        (["down", "--yess"], "--yes"),
+        (["show", "last", "--run-dir", "x"], "--runs-dir"),
+    ],
+)
+def test_a_misspelt_flag_is_refused_with_a_suggestion(
+    box: Path, words: list[str], meant: str
+) -> None:
+    line = refused_without_a_trace(box, *words)
+    assert "no option" in line
+    assert f"did you mean '{meant}'?" in line.replace("_", "-")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_refuses_a_flag_that_it_does_not_have(said: Said, name: str) -> None:
+    words = needed(name)
+    line = said(name, *words, "--zzz=1")
+    assert line.startswith(f"error: no option '--zzz' for `lab {name}`; see `lab {name} --help`")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_refuses_a_stray_word(said: Said, name: str) -> None:
+    places = [each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Word)]
+    line = said(name, *(["x"] * len(places)), "stray")
+    assert f"stray word 'stray' behind `lab {name}`" in line
+
+
+# ---- Values are not guessed
+
+
+@pytest.mark.parametrize(
+    "text", ["1.10", "1e3", "None", "[1]", "{a: 1}", "True", "0x10", "a=b", "1_0"]
+)
+def test_a_text_stays_the_text_that_it_is(box: Path, text: str) -> None:
+    assert lab(box, "render", "--gpus", "none", f"--output={text}").returncode == 0
+    assert (box / text).is_file()
+    assert lab(box, "render", "--gpus", "none", "--output", f"x{text}").returncode == 0
+    assert (box / f"x{text}").is_file()
+
+
+@pytest.mark.parametrize("name", ["1.10", "None", "True"])
+def test_a_name_is_no_number(box: Path, name: str) -> None:
+    line = refused_without_a_trace(box, "init", "--output", "new.yaml", f"--name={name}")
+    assert f"{name!r} cannot be a name" in line
+    done = lab(box, "init", "--gpus=none", "--output=new.yaml", "--name=1e3")
+    assert done.returncode == 0
+    assert 'name: "1e3"' in (box / "new.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    "no", ["--json=false", "--json=False", "--json=0", "--json=no", "--no-json"]
+)
+def test_a_switch_that_says_no_means_no(box: Path, no: str) -> None:
+    plain = lab(box, "runs")
+    said = lab(box, "runs", no)
+    assert (said.returncode, said.stdout) == (0, plain.stdout)
+    assert lab(box, "runs", "--json").stdout != plain.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        (name, parameter.flag)
+        for name, function in FUNCTIONS.items()
+        for parameter in parameters(function)
+        if isinstance(parameter.kind, Switch)
+    ],
+)
+def test_every_switch_takes_false_for_no_and_nothing_else(said: Said, name: str, flag: str) -> None:
+    words = needed(name)
+    line = said(name, *words, f"--{flag}=perhaps")
+    assert f"--{flag}: 'perhaps' is not true or false" in line
+    line = said(name, *words, f"--{flag}=false", f"--no-{flag}")
+    assert f"--{flag} is given twice" in line
+
+
+def test_a_word_behind_a_switch_is_not_its_value(box: Path) -> None:
+    line = refused_without_a_trace(box, "runs", "--json", "false")
+    assert "stray word 'false'" in line
+    assert "as in --json=false" in line
+    line = refused_without_a_trace(box, "init", "--force", "false", "--gpus", "none")
+    assert "stray word 'false'" in line
+
+
+def test_init_with_force_false_forces_nothing(box: Path) -> None:
+    line = refused_without_a_trace(box, "init", "--gpus", "none", "--force=false")
+    assert "is there already" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        (name, parameter.flag)
+        for name, function in FUNCTIONS.items()
+        for parameter in parameters(function)
+        if isinstance(parameter.kind, Flag)
+    ],
+)
+def test_every_flag_wants_its_value(said: Said, name: str, flag: str) -> None:
+    words = needed(name)
+    dashed = "--" + flag.replace("_", "-")
+    needs = f"{dashed} needs a value; write {dashed}=VALUE"
+    assert needs in said(name, *words, dashed)
+    assert needs in said(name, *words, dashed, "--json")
+    assert f"--{flag}: '' is not" in said(name, *words, f"{dashed}=")
+
+
+# ---- Nothing is chained into, nothing is printed, and Fire's own flags mean nothing
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["runs", "keys"],
+        ["runs", "__class__"],
+        ["validate", "upper"],
+        ["show", "last", "upper"],
+        ["show", "last", "-", "upper"],
+        ["schema", "-"],
+        ["schema", "-", "keys"],
+        ["runs", "-", "--json"],
+        ["init", "-"],
+        ["render", "-", "--gpus", "none"],
+    ],
+)
+def test_nothing_is_chained_into_a_result(box: Path, words: list[str]) -> None:
+    assert "stray word" in refused_without_a_trace(box, *words)
+
+
+@pytest.mark.parametrize(
+    "flag", ["--trace", "--interactive", "--completion", "--verbose", "--help"]
+)
+@pytest.mark.parametrize("command", [["runs"], ["show", "last"], ["init"], ["render"]])
+def test_fires_own_flags_mean_nothing(box: Path, command: list[str], flag: str) -> None:
+    assert "starts no program" in refused_without_a_trace(box, *command, "--", flag)
+    if flag != "--help":
+        assert "no option" in refused_without_a_trace(box, *command, flag)
+
+
+def test_a_separator_of_ones_own_is_a_stray_word(box: Path) -> None:
+    line = refused_without_a_trace(box, "runs", "X", "keys", "--", "--separator=X")
+    assert "stray word 'X'" in line
+
+
+def test_a_command_says_nothing_but_its_result(box: Path) -> None:
+    """Fire would print what a command returns, and `None` is not even that."""
+    for words in (["runs"], ["show", "last"], ["experiments"], ["ls"], ["validate"]):
+        done = lab(box, *words)
+        assert done.returncode == 0
+        assert "None" not in done.stdout + done.stderr
+
+
+# ---- At a terminal
+
+
+@pytest.mark.parametrize("pager", ["less", "more", "false", ""])
+def test_help_is_never_paged(box: Path, pager: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", pager)
+    monkeypatch.setenv("MANPAGER", pager)
+    for words in (["--help"], ["runs", "--help"], ["help", "runs"], ["runs", "-h"], []):
+        code, shown = on_a_terminal(box, words)
+        assert code == 0
+        assert "runs" in shown
+        assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["runs", "keys"],
+        ["show", "last", "-", "upper"],
+        ["runs", "--", "--interactive"],
+        ["runs", "--", "--trace"],
+        ["runs", "--jsn"],
+        ["render", "--output"],
+        ["init", "stray"],
+    ],
+)
+def test_a_terminal_changes_nothing(box: Path, words: list[str]) -> None:
+    before = contents(box)
+    code, shown = on_a_terminal(box, words)
+    (line,) = shown.splitlines()
+    assert code == 2
+    assert line == refused(lab(box, *words))
+    assert contents(box) == before
+
+
+# ---- What destroys, asks
+
+
+@pytest.mark.parametrize("words", [["down", "--discard"], ["down", "--all"]])
+def test_what_destroys_asks_first(box: Path, words: list[str]) -> None:
+    """Without a terminal nobody can be asked, so nothing is removed; see also the fakes' tests."""
+    code = (
+        "import sys; from pathlib import Path;"
+        "import lab.cli as cli, lab.cli.commands.down as down;"
+        "from tests.unit.fakes import FakeBackend, FakeEnvironment;"
+        "Path('volume').mkdir(); made = FakeEnvironment(Path('volume'));"
+        "made.down = lambda say: print('removed');"
+        "down.backends = lambda: [FakeBackend('local', made)];"
+        "sys.exit(cli.main(sys.argv[1:]))"
+    )
+
+    def down(*more: str) -> subprocess.CompletedProcess[str]:
+        (box / "volume").rmdir() if (box / "volume").is_dir() else None
+        return subprocess.run(
+            [sys.executable, "-c", code, *words, *more],
+            cwd=box,
+            env=environ(box),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    asked = down()
+    assert (asked.returncode, asked.stdout) == (2, "")
+    assert "nobody is there to ask: remove mnist (local)?; add --yes" in asked.stderr
+    assert down("--yes=false").stdout == ""
+    assert "removed" in down("--yes").stdout
+
+
+# ---- The shape of every command
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_parameter_is_keyword_only_and_annotated(name: str) -> None:
+    signature = inspect.signature(FUNCTIONS[name])
+    assert signature.return_annotation in (None, "None")
+    for parameter in signature.parameters.values():
+        assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    for parameter in parameters(FUNCTIONS[name]):
+        assert isinstance(parameter.kind, Kind)
+        assert parameter.kind.help
+        if isinstance(parameter.kind, Switch):
+            assert parameter.default is False
+        if isinstance(parameter.kind, Rest):
+            assert parameter.default == ()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_returns_none_by_what_it_says(name: str) -> None:
+    """The annotation is checked by mypy; here, that the source returns no value."""
+    lines = inspect.getsource(FUNCTIONS[name]).splitlines()
+    returns = [line.strip() for line in lines if line.strip().startswith("return")]
+    assert set(returns) <= {"return"}
+
+
+def test_json_is_what_json_says(box: Path) -> None:
+    (row,) = json.loads(lab(box, "runs", "--json=TRUE").stdout)
+    assert row["run_id"] == "20260101-0000-async-aaaa"

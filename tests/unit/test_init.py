@@ -1,0 +1,306 @@
+"""`lab init`: a description for any box, which is valid and fits that box."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lab.cluster import Cluster, parse_cluster
+from lab.cluster.model import PROJECT
+from lab.errors import InputError
+from lab.gpus import Gpu, Inventory
+from lab.plan import Plan, place
+from lab.proposal import Wishes, check_name, found, name_from, propose, summary
+from lab.sizes import GIB, MIB
+from tests.golden.boxes import box, mig_of, uuid_of
+from tests.unit.test_cli import environ, lab, refused
+
+NO_WISHES = Wishes()
+
+# A driver as far as lab knows it: whole cards, and one that is cut into slices.
+DRIVER = '''
+NVML_DEVICE_MIG_ENABLE = 1
+class NVMLError(Exception): pass
+class NVMLError_NotSupported(NVMLError): pass
+class NVMLError_FunctionNotFound(NVMLError): pass
+class NVMLError_NotFound(NVMLError): pass
+class Memory: total = 80 * 2**30
+CARDS = {cards}
+def nvmlInit(): {init}
+def nvmlShutdown(): pass
+def nvmlDeviceGetCount(): return len(CARDS)
+def nvmlDeviceGetHandleByIndex(index): return (index, None)
+def nvmlDeviceGetName(handle): return "Evil\\n- Card \\x1b[31m # {{}} \\ufffe"
+def nvmlDeviceGetUUID(handle):
+    index, part = handle
+    first = "GPU-%08x" % index if part is None else "MIG-%08x" % part
+    return first + "-1111-2222-3333-444444444444"
+def nvmlDeviceGetMemoryInfo(handle): return Memory
+def nvmlDeviceGetMigMode(handle): return (1 if CARDS[handle[0]] else 0, 0)
+def nvmlDeviceGetMaxMigDeviceCount(handle): return CARDS[handle[0]]
+def nvmlDeviceGetMigDeviceHandleByIndex(handle, part): return (handle[0], part)
+'''  # fmt: skip
+
+
+def made(inventory: Inventory, wishes: Wishes = NO_WISHES, name: str = "mine") -> Cluster:
+    return parse_cluster(propose(inventory, name, wishes).encode(), "cluster.yaml")
+
+
+def planned(inventory: Inventory, wishes: Wishes = NO_WISHES) -> Plan:
+    return place(made(inventory, wishes), inventory)
+
+
+def shape(gpus: int, *, cpus: int = 64) -> tuple[int, int, int]:
+    """Nodes, workers, and GPUs of each worker that a box of so many cards gets."""
+    plan = planned(box(gpus, cpus=cpus) if gpus else Inventory("none", (), cpus, GIB))
+    workers = [task for task in plan.tasks if task.job == "worker"]
+    (each,) = {len(task.gpus) for task in workers}
+    return len(plan.nodes), len(workers), each
+
+
+# ---- What a box gets
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [
+        (1, (1, 3, 1)),  # shared, as in the book
+        (2, (3, 2, 1)),
+        (3, (4, 3, 1)),
+        (4, (5, 4, 1)),
+        (5, (6, 5, 1)),
+        (6, (4, 3, 2)),
+        (7, (8, 7, 1)),
+        (8, (5, 4, 2)),
+        (11, (5, 4, 2)),  # three stay idle
+        (16, (5, 4, 4)),
+    ],
+)
+def test_the_gpus_of_a_box_are_divided_equally(gpus: int, expected: tuple[int, int, int]) -> None:
+    assert shape(gpus) == expected
+
+
+@pytest.mark.parametrize(("cpus", "workers"), [(1, 2), (2, 2), (5, 2), (6, 3), (8, 4), (256, 4)])
+def test_without_gpus_the_cpus_decide(cpus: int, workers: int) -> None:
+    assert shape(0, cpus=cpus) == (workers + 1, workers, 0)
+
+
+def test_one_gpu_is_shared_with_room_for_the_cuda_contexts() -> None:
+    cluster = made(box(1))
+    worker = cluster.jobs["worker"]
+    assert worker.share
+    assert worker.gpu_memory_fraction is not None
+    assert worker.gpu_memory_fraction * len(worker.on) <= 0.8
+
+
+def test_slices_are_pinned_by_their_uuids() -> None:
+    plan = planned(box(1, slices=3))
+    assert [task.gpus for task in plan.tasks] == [
+        (),
+        (uuid_of(0),),
+        *((mig_of(index),) for index in range(3)),
+    ]
+    assert planned(box(0, slices=1)).tasks[3].gpus == (mig_of(0),)
+
+
+def test_the_text_says_what_it_was_made_for() -> None:
+    text = propose(box(11, cpus=1), "mine", NO_WISHES)
+    said = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
+    assert "a box with 11 GPUs (11 x Card, 80 GiB), 1 CPU and 512 GiB of memory" in said
+    assert "3 GPUs stay idle" in said
+    assert found(Inventory("none", (), 2, 3 * GIB)) == "no GPU, 2 CPUs and 3 GiB of memory"
+    assert summary(box(2), NO_WISHES) == "1 ps and 2 workers on 3 nodes"
+
+
+# ---- What the user asks for
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wishes", "ps_on", "workers_on"),
+    [
+        (8, Wishes(workers=3), "tf1", "tf2 tf3 tf4"),
+        (8, Wishes(ps=2), "tf1 tf2", "tf3 tf4 tf5 tf6"),
+        (8, Wishes(ps=2, nodes=4), "tf1 tf2", "tf1 tf2 tf3 tf4"),
+        (8, Wishes(workers=8, nodes=5), "tf1", "tf1 tf1 tf2 tf2 tf3 tf3 tf4 tf5"),
+        (2, Wishes(workers=4), "tf1", "tf1 tf1 tf2 tf2"),
+        (2, Wishes(workers=5, nodes=1), "tf1", "tf1 tf1 tf1 tf1 tf1"),
+        (0, Wishes(workers=2, nodes=2), "tf1", "tf1 tf2"),
+    ],
+)
+def test_wishes(gpus: int, wishes: Wishes, ps_on: str, workers_on: str) -> None:
+    inventory = box(gpus) if gpus else Inventory("none", (), 8, GIB)
+    cluster = made(inventory, wishes)
+    assert " ".join(cluster.jobs["ps"].on) == ps_on
+    assert " ".join(cluster.jobs["worker"].on) == workers_on
+    place(cluster, inventory)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "wishes", "expected"),
+    [
+        (8, Wishes(workers=2, nodes=9), "9 nodes are more than there are tasks"),
+        (2, Wishes(workers=4, nodes=3), "4 workers share 2 GPUs, which 3 nodes cannot divide"),
+        (1, Wishes(workers=81), "81 workers are too many to share 1 GPU"),
+    ],
+)
+def test_wishes_that_cannot_be_met(gpus: int, wishes: Wishes, expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        propose(box(gpus), "mine", wishes)
+
+
+# ---- Any box
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    st.builds(
+        lambda whole, slices, cpus, memory, cards: Inventory(
+            "uuid" if whole + slices else "none",
+            (
+                *(Gpu(i, uuid_of(i), cards[i % 3], memory) for i in range(whole)),
+                *(Gpu(16, mig_of(i), cards[i % 3], memory // 7) for i in range(slices)),
+            ),
+            cpus,
+            memory,
+        ),
+        st.integers(0, 16),
+        st.sampled_from([0, 0, 1, 2, 7, 14]),
+        st.integers(1, 256),
+        st.integers(64 * MIB, 1 << 43) | st.just(0),
+        st.tuples(st.text(max_size=80), st.text(max_size=80), st.just("")),
+    ),
+    st.builds(
+        Wishes,
+        st.none() | st.integers(1, 40) | st.just(1000),
+        st.integers(1, 5),
+        st.none() | st.integers(1, 30),
+    ),
+    st.text(),
+)
+def test_every_box_gets_a_description_that_fits(
+    inventory: Inventory, wishes: Wishes, directory: str
+) -> None:
+    name = name_from(directory)
+    try:
+        text = propose(inventory, name, wishes)
+    except InputError:
+        assert wishes.nodes is not None or (wishes.workers or 0) > 80
+        return
+    assert all(len(line) <= 100 for line in text.splitlines())
+    cluster = parse_cluster(text.encode(), "cluster.yaml")
+    plan = place(cluster, inventory)
+    assert cluster.name == check_name(name)
+    assert len(plan.nodes) == (wishes.nodes or len(plan.nodes))
+    workers = [task for task in plan.tasks if task.job == "worker"]
+    assert len(workers) == (wishes.workers or len(workers))
+    assert len(plan.tasks) - len(workers) == wishes.ps
+    assert all(task.gpus for task in workers) == bool(inventory.gpus)
+    if not cluster.jobs["worker"].share:
+        assert len({len(task.gpus) for task in workers}) == 1
+
+
+@pytest.mark.parametrize(
+    ("directory", "name"),
+    [
+        ("My Würfel 2", "my-wurfel-2"),
+        ("1e3", "1e3"),
+        ("null", "null"),
+        ("0x1f", "0x1f"),
+        ("", "lab"),
+        ("漢字", "lab"),
+        ("--", "lab"),
+        ("x" * 99, "x" * 31),
+        ("a\nb: c", "a-b-c"),
+    ],
+)
+def test_any_directory_gives_a_name(directory: str, name: str) -> None:
+    assert name_from(directory) == name
+    assert re.fullmatch(PROJECT, name)
+    assert made(box(2), name=name).name == name
+
+
+# ---- The command
+
+
+def test_init_writes_a_description_for_this_box(tmp_path: Path) -> None:
+    done = lab(tmp_path, "init", "--gpus", "none", "--name", "mine")
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert "cluster.yaml is written: mine, 1 ps and " in done.stderr
+    assert "no scripts/ with the programs is beside it" in done.stderr
+    assert "cp -r " in done.stderr
+    assert json.loads(lab(tmp_path, "validate", "--json").stdout)["valid"]
+    assert lab(tmp_path, "render", "--gpus", "none", "--output", "-").returncode == 0
+    (tmp_path / "scripts").mkdir()
+    again = lab(tmp_path, "init", "--gpus", "none", "--force")
+    assert again.returncode == 0
+    assert "scripts/" not in again.stderr
+    assert "train with `lab run async --epochs 2`" in again.stderr
+
+
+def test_init_does_not_write_over_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("mine")
+    assert "cluster.yaml is there already; replace it with --force" in refused(
+        lab(tmp_path, "init", "--gpus", "none")
+    )
+    assert file.read_text() == "mine"
+    dangling = tmp_path / "link.yaml"
+    dangling.symlink_to("nowhere")
+    assert "is there already" in refused(lab(tmp_path, "init", "--output", "link.yaml"))
+    assert lab(tmp_path, "init", "--gpus", "none", "--force").returncode == 0
+    assert file.read_text() != "mine"
+
+
+def test_init_prints(tmp_path: Path) -> None:
+    done = lab(tmp_path, "init", "--gpus", "4", "--output", "-", "--name", "four")
+    cluster = parse_cluster(done.stdout.encode(), "-")
+    assert (cluster.name, cluster.gpus_needed) == ("four", 4)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--name", "Mine"], "'Mine' cannot be a name: up to 31 of a-z, 0-9 and -"),
+        (["--name", "Mine"], "; try --name mine"),
+        (["--name=-x"], "cannot be a name"),
+        (["--gpus", "all"], "--gpus: 'all' is not auto, none, or a number from 1 to 1,000"),
+        (["--gpus", "0"], "--gpus: '0' is not auto, none, or a number"),
+        (["--workers", "0"], "--workers: '0' is not a whole number from 1 to 1,000"),
+        (["--workers", "9" * 5000], "is not a whole number from 1 to 1,000"),
+        (["--gpus", "2", "--nodes", "9"], "9 nodes are more than there are tasks"),
+        (["--output", "."], "--output: . is a directory; write --output ./cluster.yaml"),
+        (["--output", "no/c.yaml"], "--output: there is no directory no; make it"),
+    ],
+)
+def test_init_refuses_and_writes_nothing(tmp_path: Path, words: list[str], expected: str) -> None:
+    assert expected in refused(lab(tmp_path, "init", *words))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("cards", "init", "expected"),
+    [
+        ("[0, 0]", "pass", "this box has 2 GPUs (2 x Evil\\x0a- Card \\x1b[31m # {} ?, 80 GiB)"),
+        ("[0, 3]", "pass", "this box has 1 GPU and 3 MIG slices"),
+        ("[]", "pass", "this box has no GPU"),
+        ("[]", "raise NVMLError('Driver Not Loaded')", "no NVIDIA driver answers (Driver Not Load"),
+    ],
+)
+def test_init_asks_the_driver(tmp_path: Path, cards: str, init: str, expected: str) -> None:
+    (tmp_path / "driver").mkdir()
+    (tmp_path / "driver/pynvml.py").write_text(DRIVER.format(cards=cards, init=init))
+    path = f"{tmp_path / 'driver'}:{environ(tmp_path)['PYTHONPATH']}"
+    done = lab(tmp_path, "init", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    assert expected in done.stderr
+    assert "\x1b" not in done.stderr + (tmp_path / "cluster.yaml").read_text()
+    booted = lab(tmp_path, "render", "--output", "-", PYTHONPATH=path)
+    assert booted.returncode == 0
+    assert (uuid_of(0)[:8] in booted.stdout) == (cards.startswith("[0"))
