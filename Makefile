@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install run test check lint band lock golden clean
+.PHONY: help install run test check lint band bench lock golden errors clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,12 @@ lint: $(VENV)/.dev  ## formatting, lint and strict types
 
 golden: $(VENV)/.dev  ## write the expected outputs in tests/golden anew; read the diff before you commit
 	$(BIN)/python -m pytest tests/unit/test_golden.py --update-golden
+
+bench: $(VENV)/.dev  ## measure everything into benchmarks/RESULTS.md (25 minutes; nothing else may run)
+	$(BIN)/python -m benchmarks
+
+errors: $(VENV)/.dev  ## write docs/errors.md anew, with examples from the unit tests (4 minutes)
+	$(BIN)/python -m pytest tests/unit --update-errors
 
 band: $(VENV)/.dev  ## the NumPy reference of the whole chapter: where its accuracies must lie (6 minutes)
 	$(BIN)/python -m benchmarks.oracle_band

@@ -1,0 +1,83 @@
+"""Measure, and write `benchmarks/RESULTS.md`.
+
+    python -m benchmarks                                       everything, 25 minutes
+    python -m benchmarks throughput --backend local            one measurement
+    python -m benchmarks collector --quick                     a look at whether it works
+
+Nothing else may run on the machine meanwhile. The exit code does not tell whether targets are met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from benchmarks import collector, commands, results, start, throughput
+from benchmarks.machine import describe
+from benchmarks.measure import Setting, say
+from benchmarks.outcome import Outcome
+from benchmarks.trainings import ROOT, workplace
+
+MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
+    "help": commands.measure_help,
+    "render": commands.measure_render,
+    "collector": collector.measure,
+    "start": start.measure,
+    "throughput": throughput.measure,
+}
+BACKENDS: Final = ("local", "compose")
+PAIRS, QUICK_PAIRS = 10, 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure what is asked for; everything by default."""
+    arguments = _parser().parse_args(argv)
+    pairs = arguments.pairs or (QUICK_PAIRS if arguments.quick else PAIRS)
+    backends = (arguments.backend,) if arguments.backend else BACKENDS
+    machine = describe(ROOT)  # once: what comes later is a load of our own making
+    if machine["load_before"] > machine["cores"] / 4:
+        say(f"the load average is {machine['load_before']}: is anything else running?")
+    for name in arguments.measurements or MEASUREMENTS:
+        when, began = time.strftime("%Y-%m-%d %H:%M %Z"), time.monotonic()
+        with workplace() as place:
+            found = MEASUREMENTS[name](Setting(place, pairs, arguments.quick, backends))
+        took_s = time.monotonic() - began
+        for outcome in found:
+            say(_line(outcome))
+        say(f"{name} took {took_s:.0f} s")
+        if not arguments.quick:
+            results.keep(found, when=when, machine=machine, took_s=took_s)
+    say("nothing is written" if arguments.quick else f"see {results.FOLDER / 'RESULTS.md'}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("measurements", nargs="*", choices=[*MEASUREMENTS, []], metavar="WHAT")
+    parser.add_argument("--backend", choices=BACKENDS, help="of the throughput (default: both)")
+    parser.add_argument("--pairs", type=int, help=f"default: {PAIRS}")
+    parser.add_argument(
+        "--quick", action="store_true", help="small numbers, for a look; nothing is written"
+    )
+    return parser
+
+
+def _line(outcome: Outcome) -> str:
+    if outcome.found is None:
+        return f"{outcome.what}: not measured: {outcome.why_not}"
+    found = outcome.found
+    low, high = (results.number(end, outcome.unit) for end in (found.low, found.high))
+    median = results.number(found.median, outcome.unit)
+    return f"{outcome.what}: {median} ({low} to {high}): {outcome.verdict()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,188 @@
+"""The same training twice: by `lab run`, and by hand as bare processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.steps import Records
+from lab.records import Record, parse_record
+
+ROOT = Path(__file__).parents[1]
+CLUSTER = ROOT / "benchmarks/cluster.yaml"
+PROGRAM = "mnist_async.py"
+WORKERS = 3
+TASKS = ("ps-0", *(f"worker-{index}" for index in range(WORKERS)))
+PATIENCE_S = 300
+_PORTS = range(20_000, 30_000)
+
+_FOREIGN = ("TF_CONFIG", "LAB_RUN_ID", "LAB_RUN_DIR", "LAB_EXPERIMENT", "LAB_FLAGS")
+
+
+def _is_foreign(variable: str) -> bool:
+    """Whether it makes Python, a program or `lab` work otherwise than it does for everybody.
+
+    PYTHONDONTWRITEBYTECODE is the worst of them: where TensorFlow was installed without bytecode,
+    each import compiles it anew, takes three times as long, and every start looks fast beside it.
+    """
+    return variable.startswith("PYTHON") or variable in _FOREIGN
+
+
+class TrainingError(Exception):
+    """A training did not succeed; the message holds what was said last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One training that has ended.
+
+    Attributes:
+        began_unix: Right before its first process was started, in seconds since the epoch.
+        records: Of every task.
+    """
+
+    began_unix: float
+    records: Records
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where the benchmarks run: nothing of theirs meets a user's environments and runs.
+
+    Attributes:
+        folder: An empty directory of their own.
+        environ: The variables that every process gets.
+    """
+
+    folder: Path
+    environ: dict[str, str]
+
+
+@contextlib.contextmanager
+def workplace() -> Iterator[Workplace]:
+    """A directory and variables of their own, gone at the end."""
+    with tempfile.TemporaryDirectory(prefix="lab-bench-") as name:
+        kept = {key: value for key, value in os.environ.items() if not _is_foreign(key)}
+        yield Workplace(Path(name), {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": f"{name}/state"})
+
+
+def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
+    """`lab run`, from nothing being up to nothing being up.
+
+    Raises:
+        TrainingError: It did not succeed.
+    """
+    runs = Path(tempfile.mkdtemp(prefix="runs-", dir=place.folder))
+    command = [sys.executable, "-m", "lab", "run", "async", "--backend", backend, "--gpus", "none"]
+    command += ["--cluster", str(CLUSTER), "--runs-dir", str(runs), *flags]
+    began = time.time()
+    done = subprocess.run(
+        command,
+        env=place.environ,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise TrainingError(f"lab run ended with {done.returncode}: {done.stderr[-2000:]}")
+    (run,) = runs.iterdir()
+    return Training(began, {task: _json_records(run / f"tasks/{task}.jsonl") for task in TASKS})
+
+
+def by_hand(place: Workplace, flags: Sequence[str]) -> Training:
+    """The same program as bare processes on 127.0.0.1, a port for each, as one does in four shells.
+
+    What they print goes into files. The parameter server serves until it is interrupted.
+
+    Raises:
+        TrainingError: A worker did not succeed.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="by-hand-", dir=place.folder))
+    ports = _free_ports(len(TASKS))
+    hosts = dict(zip(TASKS, (f"127.0.0.1:{port}" for port in ports), strict=True))
+    spec = [
+        f"--{job}_hosts=" + ",".join(host for task, host in hosts.items() if task.startswith(job))
+        for job in ("ps", "worker")
+    ]
+    with contextlib.ExitStack() as stack:
+        began = time.time()
+        processes = {}
+        for task in TASKS:
+            job, _, index = task.rpartition("-")
+            output = stack.enter_context((folder / task).open("wb"))
+            command = [sys.executable, PROGRAM, f"--job_name={job}", f"--task_index={index}"]
+            process = subprocess.Popen(
+                [*command, *spec, *flags],
+                env=place.environ,
+                cwd=ROOT / "scripts",
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            stack.callback(_end, process)
+            processes[task] = process
+        deadline = time.monotonic() + PATIENCE_S
+        for task, process in processes.items():
+            if task.startswith("worker-"):
+                code = process.wait(max(0.0, deadline - time.monotonic()))
+                if code != 0:
+                    said = (folder / task).read_text(errors="replace")[-2000:]
+                    raise TrainingError(f"{task} by hand ended with {code}: {said}")
+    return Training(began, {task: by_hand_records(folder / task) for task in TASKS})
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, on any interface, since TensorFlow's servers use all.
+
+    They lie below those that the kernel gives to connections, so that none is taken meanwhile.
+    """
+    found: list[int] = []
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise TrainingError("no free ports")
+
+
+def _json_records(path: Path) -> list[Record]:
+    return _records(path, json.loads)
+
+
+def by_hand_records(path: Path) -> list[Record]:
+    """The records among what a program printed; other lines are passed over."""
+    return _records(path, parse_record)
+
+
+def _records(path: Path, parse: Callable[[str], Record | None]) -> list[Record]:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return [record for record in map(parse, file) if record is not None]

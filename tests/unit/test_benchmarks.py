@@ -1,0 +1,301 @@
+"""The statistics behind RESULTS.md, its yardstick and its words; nothing is timed here."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import machine, results, volume
+from benchmarks.collector import Collected, lost, missing_at_home
+from benchmarks.commands import NODES, PER_NODE, thousand_tasks
+from benchmarks.outcome import Outcome, Target
+from benchmarks.pairs import Estimate, estimate, in_turn, interleaved, ratio
+from benchmarks.steps import UnfitError, all_stepped_at, steps_per_second
+from benchmarks.trainings import CLUSTER, TASKS, by_hand_records, workplace
+from lab.cluster import load_cluster
+from lab.gpus import take_inventory
+from lab.plan import place
+from lab.records import Record, format_record
+from lab.run.directory import RunDir
+from lab.run.progress import read_progress
+from lab.task.statuses import read_status
+
+
+def test_the_order_is_a_b_b_a() -> None:
+    turns = "".join("A" if turn_of_a else "B" for _, turn_of_a in in_turn(4))
+    assert turns == "ABBAABBA"
+    assert [pair for pair, _ in in_turn(3)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_each_pair_holds_what_was_measured_in_its_turn() -> None:
+    clock = iter(range(100))
+    said: list[str] = []
+
+    def measure(name: str) -> float:
+        said.append(name)
+        return float(next(clock))
+
+    pairs = interleaved(lambda: measure("A"), lambda: measure("B"), 3)
+    assert said == ["A", "B", "B", "A", "A", "B"]
+    assert pairs == [(0.0, 1.0), (3.0, 2.0), (4.0, 5.0)]
+
+
+def test_known_values_have_the_interval_of_the_tables() -> None:
+    # For n = 10 the sign test's interval at 95% goes from the 2nd to the 9th value (97.9%), for
+    # n = 20 from the 6th to the 15th (95.9%), for n = 6 over all of them (96.9%).
+    shuffled = [7.0, 1.0, 9.0, 3.0, 5.0, 10.0, 2.0, 8.0, 4.0, 6.0]
+    assert estimate(shuffled) == Estimate(5.5, 2.0, 9.0, tuple(shuffled))
+    twenty = [float(value) for value in range(1, 21)]
+    assert (estimate(twenty).low, estimate(twenty).high) == (6.0, 15.0)
+    six = [3.0, 1.0, 2.0, 6.0, 5.0, 4.0]
+    assert (estimate(six).low, estimate(six).high) == (1.0, 6.0)
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_too_few_values_have_no_interval(count: int) -> None:
+    found = estimate([1.0] * count)
+    assert (found.median, found.low, found.high) == (1.0, -math.inf, math.inf)
+
+
+def test_no_value_is_an_error() -> None:
+    with pytest.raises(statistics.StatisticsError):
+        estimate([])
+
+
+@pytest.mark.parametrize("count", [6, 7, 10, 11, 20, 50])
+def test_the_interval_covers_as_often_as_it_says(count: int) -> None:
+    # Skewed on purpose: the median of a lognormal is 1, its mean is not.
+    chance = random.Random(count)  # noqa: S311
+    samples = (estimate([chance.lognormvariate(0, 1) for _ in range(count)]) for _ in range(4000))
+    covered = sum(found.low <= 1 <= found.high for found in samples) / 4000
+    assert 0.94 < covered < 0.995
+
+
+def one_experiment(seed: int, bias: float) -> Estimate:
+    """Ten pairs on a machine that gets slower by a half meanwhile, with 2% of noise."""
+    chance = random.Random(seed)  # noqa: S311
+    slowness = iter(1 + 0.5 * turn / 20 for turn in range(20))
+
+    def measure(rate: float) -> float:
+        return rate * chance.gauss(1, 0.02) / next(slowness)
+
+    return ratio(interleaved(lambda: measure(400 * bias), lambda: measure(400), 10))
+
+
+def test_a_bias_that_is_put_in_is_found_through_drift_and_noise() -> None:
+    found = [one_experiment(seed, bias=0.9) for seed in range(400)]
+    assert statistics.median(each.median for each in found) == pytest.approx(0.9, abs=0.003)
+    assert sum(each.high < 1 for each in found) > 390
+    assert sum(each.low <= 0.9 <= each.high for each in found) > 370
+
+
+def test_no_bias_is_found_where_there_is_none() -> None:
+    found = [one_experiment(seed, bias=1.0) for seed in range(400)]
+    assert statistics.median(each.median for each in found) == pytest.approx(1.0, abs=0.003)
+    assert sum(each.low <= 1 <= each.high for each in found) > 370
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (Estimate(0.98, 0.97, 0.99, ()), "met"),
+        (Estimate(0.98, 0.96, 0.99, ()), "met narrowly"),
+        (Estimate(0.96, 0.95, 0.98, ()), "missed narrowly"),
+        (Estimate(0.90, 0.89, 0.91, ()), "missed"),
+        (Estimate(0.98, -math.inf, math.inf, ()), "met narrowly"),
+        (Estimate(math.nan, math.nan, math.nan, ()), "missed"),
+    ],
+)
+def test_verdicts(found: Estimate, verdict: str) -> None:
+    assert Target("at least", 0.97).verdict(found) == verdict
+
+
+def test_verdicts_of_a_limit_from_above() -> None:
+    assert Target("at most", 0.2).verdict(Estimate(0.1, 0.09, 0.2, ())) == "met"
+    assert Target("at most", 0.2).verdict(Estimate(0.3, 0.25, 0.4, ())) == "missed"
+
+
+def step(task: int, time: float, global_step: int, kind: str = "step") -> Record:
+    return {"kind": kind, "task_index": task, "time_unix": time, "global_step": global_step}
+
+
+def test_the_rate_counts_only_while_all_workers_train() -> None:
+    # Alone, worker 0 makes 1,000 steps in a second; together they make 300 a second.
+    records = {
+        "ps-0": [step(0, 0.0, 10**6)],
+        "worker-0": [
+            step(0, 9.0, 0),
+            step(0, 10.0, 1000),
+            step(0, 20.0, 4010, "epoch"),
+            step(0, 30.0, 7000),
+        ],
+        "worker-1": [
+            {"kind": "start", "time_unix": 1.0},
+            step(1, 11.0, 1300),
+            step(1, 21.0, 4300),
+            step(1, 26.0, 5800),
+            {"kind": "final", "time_unix": 40.0, "global_step": 9_000},
+        ],
+    }
+    assert steps_per_second(records) == (5800 - 1300) / 15
+    assert all_stepped_at(records) == 11.0
+
+
+def test_workers_that_never_trained_together_are_not_measured() -> None:
+    early, late = [step(0, 1.0, 1), step(0, 2.0, 2)], [step(1, 3.0, 3), step(1, 4.0, 4)]
+    with pytest.raises(UnfitError, match="at the same time"):
+        steps_per_second({"worker-0": early, "worker-1": late})
+    for measure in (steps_per_second, all_stepped_at):
+        with pytest.raises(UnfitError, match="no step record"):
+            measure({"worker-0": early, "worker-1": []})
+
+
+def test_what_a_program_prints_by_hand_is_read(tmp_path: Path) -> None:
+    record: Record = {"kind": "step", "job_name": "worker", "task_index": 0, "global_step": 7}
+    path = tmp_path / "worker-0"
+    path.write_bytes(b"a warning \xff of a library\n" + format_record(record).encode() + b"\n")
+    assert by_hand_records(path) == [record]
+
+
+def test_nothing_of_ours_changes_how_fast_python_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "TF_CONFIG", "LAB_STATE"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("LAB_BASE_IMAGE", "mine")
+    with workplace() as own:
+        pythons = {name for name in own.environ if name.startswith("PYTHON")}
+        assert pythons == {"PYTHONPATH"}
+        assert "TF_CONFIG" not in own.environ
+        assert own.environ["LAB_BASE_IMAGE"] == "mine"
+        assert own.environ["LAB_STATE"].startswith(str(own.folder))
+        assert own.folder.is_dir()
+    assert not own.folder.exists()
+
+
+def outcome(**changes: Any) -> Outcome:
+    given: dict[str, Any] = {
+        "key": "help",
+        "what": "`lab --help`",
+        "unit": "s",
+        "target": Target("at most", 0.2),
+        "found": estimate([0.25, 0.26, 0.27, 0.24, 0.23, 0.22]),
+        "how": "The whole process.",
+    }
+    return Outcome(**given | changes)
+
+
+MACHINE = {
+    "cpu": "A CPU",
+    "cores": 2,
+    "memory_gib": 16.0,
+    "system": "A system",
+    "kernel": "Linux 6",
+    "python": "3.11.2",
+    "tensorflow": "2.21.0",
+    "load_before": 0.1,
+    "git": {"commit": "a" * 40, "dirty": True},
+}
+
+
+def write(folder: Path, *outcomes: Outcome, **changes: Any) -> str:
+    facts = {**MACHINE, **changes}
+    results.keep(outcomes, when="2026-11-21", machine=facts, took_s=12.0, folder=folder)
+    return (folder / "RESULTS.md").read_text()
+
+
+def test_a_target_that_is_missed_is_said_plainly(tmp_path: Path) -> None:
+    text = write(tmp_path, outcome())
+    row = "| `lab --help` | ≤ 0.200 s | 0.245 s | 0.220 to 0.270 | 6 | **missed** |"
+    assert row in text.splitlines()
+    assert "A CPU, 2 cores" in text
+    assert "aaaaaaaaaaaa with changes" in text
+
+
+def test_what_could_not_be_measured_is_said_plainly(tmp_path: Path) -> None:
+    text = write(tmp_path, outcome(found=None, why_not="no engine answers"))
+    assert "| `lab --help` | ≤ 0.200 s |  |  |  | **not measured** |" in text.splitlines()
+    assert "Not measured: no engine answers." in text
+
+
+def test_one_measurement_replaces_its_own_figures_alone(tmp_path: Path) -> None:
+    write(tmp_path, outcome(key="throughput-local", what="throughput"), outcome())
+    text = write(tmp_path, outcome(found=estimate([0.1] * 6)), load_before=0.9)
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert list(kept) == ["throughput-local", "help"]
+    assert [each["verdict"] for each in kept.values()] == ["missed", "met"]
+    assert kept["help"]["values"] == [0.1] * 6
+    assert text.count("| CPU |") == 1
+    assert "0.10 to 0.90" in text
+
+
+def test_one_lost_record_is_no_matter_of_medians() -> None:
+    good = [Collected(8, 1.0, 1, 0, None)] * 9
+    assert lost(good).verdict() == "met"
+    assert lost([*good, Collected(8, 1.0, 1, 1, None)]).verdict() == "missed"
+
+
+def test_a_file_that_differs_at_home_is_found(tmp_path: Path) -> None:
+    made = volume.make(tmp_path / "volume", 5)
+    run = RunDir(tmp_path / volume.RUN_ID)
+    shutil.copytree(made.run(volume.RUN_ID), run.path)
+    assert missing_at_home(made, run) == 0
+    text = run.records("worker-3").read_text()
+    run.records("worker-3").write_text(text.replace('"seq": 4', '"seq": 5'))
+    assert missing_at_home(made, run) == 1
+    run.records("worker-3").write_text("".join(text.splitlines(keepends=True)[:2]))
+    assert missing_at_home(made, run) == 3
+
+
+def test_two_machines_are_told_apart(tmp_path: Path) -> None:
+    write(tmp_path, outcome(key="throughput-local", what="throughput"))
+    text = write(tmp_path, outcome(), cpu="Another CPU")
+    assert "A CPU, 2 cores" in text
+    assert "Another CPU, 2 cores" in text
+    assert "| measured here | throughput |" in text
+
+
+def test_too_few_values_are_written_without_an_interval(tmp_path: Path) -> None:
+    assert "| too few | 1 | met narrowly |" in write(tmp_path, outcome(found=estimate([0.1])))
+
+
+def test_every_measurement_has_its_place_in_the_table() -> None:
+    assert len(set(results.ORDER)) == len(results.ORDER)
+
+
+def test_the_machine_is_read_from_the_kernels_words() -> None:
+    assert machine.cpu_model("processor\t: 0\nmodel name\t: A  CPU @ 2\nmodel name: B\n") == (
+        "A CPU @ 2"
+    )
+    assert machine.cpu_model("") == ""
+    assert machine.memory_gib("MemFree: 1 kB\nMemTotal:   25165824 kB\n") == 24.0
+    assert machine.memory_gib("") is None
+
+
+def test_the_description_of_the_benchmarks_has_their_tasks() -> None:
+    cluster = load_cluster(CLUSTER)
+    plan = place(cluster, take_inventory("none", cluster))
+    assert [task.name for task in plan.tasks] == list(TASKS)
+
+
+def test_the_large_description_has_a_thousand_tasks(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(thousand_tasks())
+    cluster = load_cluster(file)
+    plan = place(cluster, take_inventory("index", cluster))
+    assert len(plan.tasks) == NODES * PER_NODE == 1000
+    gpus = [gpu for task in plan.tasks for gpu in task.gpus]
+    assert len(gpus) == len(set(gpus)) == 875
+
+
+def test_the_large_volume_is_a_run_that_has_ended(tmp_path: Path) -> None:
+    made = volume.make(tmp_path, 1003)
+    for task in volume.request().tasks():
+        progress = read_progress(made.records(volume.RUN_ID, task), task)
+        assert (progress.records, progress.lost, progress.local_step) == (1003, 0, 1003)
+        assert read_status(made.status(volume.RUN_ID, task), task).state.ended
