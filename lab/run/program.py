@@ -131,7 +131,8 @@ def _parse(path: Path) -> ast.Module:
         place = f"{path}:{error.lineno or 1}:{error.offset or 1}"
         raise InputError(f"{place}: {error.msg}", "mend the program") from error
     except (ValueError, RecursionError, MemoryError) as error:  # null bytes; far too deep nesting
-        raise InputError(f"{path}: {error or 'too deeply nested'}", "mend the program") from error
+        what = str(error) or "too deeply nested"
+        raise InputError(f"{path}: {what}", "mend the program") from error
 
 
 def _check_imports(folder: Path, tree: ast.Module, beside: set[Path]) -> None:

@@ -123,8 +123,9 @@ def check_program(wanted: Experiment, root: Path) -> None:
     except SyntaxError as error:
         place = f"{path}:{error.lineno}:{error.offset}"
         raise InputError(f"{place}: {error.msg}", "mend the program") from error
-    except ValueError as error:  # null bytes
-        raise InputError(f"{path}: {error}", "mend the program") from error
+    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; far too deep nesting
+        what = str(error) or "too deeply nested"
+        raise InputError(f"{path}: {what}", "mend the program") from error
 
 
 def check_data_dir(given: str | None) -> Path | None:

@@ -80,10 +80,11 @@ class _Tasks:
 
     def lag(self, task: str) -> str:
         """What it waits for, how far its gradients are behind, or for how long it is silent."""
-        if self.progress[task].local_step is None and not self.statuses[task].state.ended:
-            return short(self.progress[task].message, MESSAGE_WIDTH)
-        if self.statuses[task].state is not State.TRAINING or task not in self.heard:
+        state = self.statuses[task].state
+        if state.ended or task not in self.heard:
             return ""
+        if state is not State.TRAINING:
+            return short(self.progress[task].message, MESSAGE_WIDTH)
         silent = time.monotonic() - self.heard[task]
         if silent >= SILENT_S:
             return f"silent {silent:.0f} s"

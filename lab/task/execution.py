@@ -33,9 +33,9 @@ _ENDED_SO = {State.FAILED: "failed", State.LOST: "was lost", State.CANCELLED: "w
 class Execution:
     """Starts the program, watches it and the other tasks, and writes the task's state.
 
-    The states are pending, starting (there is a process), ready (it sent its first record, or its server has started),
-    training (it sent a step), and one of the four ends. Who stops a program decides first how it
-    has ended, the *verdict*; the exit code then changes nothing about that.
+    The states are pending, starting (there is a process), ready (it sent its first record, or its
+    server has started), training (it sent a step), and one of the four ends. Who stops a program
+    decides first how it has ended, the *verdict*; the exit code then changes nothing about that.
     """
 
     def __init__(self, place: Place, request: Request, voice: Voice) -> None:

@@ -97,7 +97,7 @@ def test_a_syntax_error_in_an_imported_module_counts_and_in_another_does_not(
 def test_what_is_no_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no program .*nowhere\.py; check its path"):
         read_program(str(tmp_path / "nowhere.py"))
-    with pytest.raises(InputError, match="is no Python program; name a file that ends in .py"):
+    with pytest.raises(InputError, match=r"is no Python program; name a file that ends in \.py"):
         read_program(str(tmp_path / "run.sh"))
     (tmp_path / "folder.py").mkdir()
     with pytest.raises(InputError, match="cannot be read"):
@@ -109,5 +109,5 @@ def test_a_whole_home_directory_is_not_copied(
 ) -> None:
     monkeypatch.setattr(programs, "MAX_FILES", 3)
     write(tmp_path, main="", a="", b="", c="")
-    with pytest.raises(InputError, match="holds 4 Python files .*directory of its own"):
+    with pytest.raises(InputError, match=r"holds 4 Python files .*directory of its own"):
         read_program(str(tmp_path / "main.py"))

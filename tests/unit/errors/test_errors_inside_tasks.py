@@ -1,0 +1,112 @@
+"""What agents and programs say inside a task, and the reasons that agents write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.task import flags
+from lab.task.data import DataError, load_mnist
+from lab.task.once import OnceError, request_for
+from lab.task.place import Place, PlaceError
+from lab.task.program import ProgramError, make_directory
+from lab.task.protocol import State
+from tests.agents import Stage
+
+ENVIRON = {
+    "LAB_PROJECT": "mnist",
+    "LAB_NODE": "tf1",
+    "LAB_TASK": "worker-0",
+    "LAB_CLUSTER": '{"worker": ["tf1:2222"]}',
+    "LAB_RUNS": "/runs",
+    "LAB_SCRIPTS": "/lab/scripts",
+    "LAB_DATA": "/lab/data",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("LAB_NODE", "", "LAB_NODE not set"),
+        ("LAB_TASK", "worker", "LAB_TASK is no task: 'worker'"),
+        ("LAB_TASK", "worker-3", "LAB_CLUSTER is no cluster spec with worker-3"),
+    ],
+)
+def test_variables_of_an_agent(name: str, value: str, words: str) -> None:
+    with pytest.raises(PlaceError, match=words):
+        Place.from_environ({**ENVIRON, name: value})
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"LAB_EXPERIMENT": "asink"}, "no experiment 'asink'; did you mean async?"),
+        ({"LAB_EXPERIMENT": "async"}, "async needs a job 'ps', which this cluster has not"),
+        (
+            {
+                "LAB_EXPERIMENT": "async",
+                "LAB_FLAGS": "--epochs '2",
+                "LAB_CLUSTER": '{"ps": ["a:1"], "worker": ["b:1"]}',
+            },
+            "LAB_FLAGS: No closing quotation; write it as in a shell",
+        ),
+    ],
+)
+def test_a_run_that_is_asked_for_by_variables(variables: dict[str, str], words: str) -> None:
+    with pytest.raises(OnceError, match=words.replace("?", r"\?")):
+        request_for(Place.from_environ({**ENVIRON, **variables}))
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ProgramError, match=r"cannot be made \(Not a directory\); give a dir"):
+        make_directory(tmp_path / "file" / "model")
+
+
+def test_a_batch_larger_than_the_data() -> None:
+    with pytest.raises(DataError, match=r"is larger than the 55000 training images; give --batch"):
+        load_mnist().train.batches_per_epoch(60_000)
+
+
+def test_a_flag_that_takes_one_of_several() -> None:
+    parser = flags.training_flags("Trains.")
+    parser.add_argument("--colour", type=flags.one_of("red", "blue"))
+    with pytest.raises(SystemExit):
+        flags.parse(parser, ["--colour=green"])
+
+
+# ---- Reasons
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    yield stage
+    stage.close()
+
+
+def test_a_program_that_cannot_be_started(stage: Stage) -> None:
+    stage.submit(stage.program("print(1)"), "x" * 200_000)
+    stage.agent("worker-0")
+    reason = stage.wait_state("worker-0", State.FAILED).reason
+    assert reason.endswith("program.py could not be started: Argument list too long")
+
+
+def test_a_log_that_cannot_be_written(stage: Stage) -> None:
+    stage.submit(stage.program("print(1, flush=True)"))
+    log = stage.volume.log("r1", "worker-0")
+    log.parent.mkdir(exist_ok=True)
+    log.symlink_to("/dev/full")
+    stage.agent("worker-0")
+    reason = stage.wait_state("worker-0", State.FAILED).reason
+    assert reason.endswith("make room on it")
+    assert " cannot be written: " in reason
+
+
+def test_a_run_that_is_cancelled_without_a_word(stage: Stage) -> None:
+    stage.submit(stage.program("print(1)"))
+    stage.volume.cancel("r1").write_text("{}")
+    stage.agent("worker-0")
+    assert stage.wait_state("worker-0", State.CANCELLED).reason == "cancelled"

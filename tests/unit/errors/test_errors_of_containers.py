@@ -1,0 +1,159 @@
+"""What is said where containers are not as they should be; the engine's answers are made up."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import docker.errors
+import pytest
+
+from lab.backends.compose import ComposeBackend, readiness
+from lab.backends.compose.channel import _judge
+from lab.backends.compose.containers import read
+from lab.backends.compose.delivery import deliver
+from lab.backends.compose.engine import Engine, Gone, answering
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.compose.mends import explain
+from lab.errors import InputError, LabError
+from lab.task.protocol import Request
+from tests.unit.fakes import PLAN
+from tests.unit.test_compose_containers import INSPECTED, a_task
+
+REQUEST = Request("20260101-0000-async-aaaa", "async", "mnist_async.py", (), {"ps": ["tf1:1"]})
+
+
+class Docker:
+    """The few things that are asked of docker-py's client."""
+
+    def __init__(self, *inspected: dict[str, Any], volumes: tuple[str, ...] = ()) -> None:
+        self._containers = [
+            SimpleNamespace(
+                id=each["Id"],
+                name=each["Name"],
+                attrs=each,
+                status=each["State"]["Status"],
+                labels=each["Config"]["Labels"],
+                logs=lambda **_: b"",
+            )
+            for each in inspected
+        ]
+        self._volumes = [SimpleNamespace(name=name) for name in volumes]
+        self.containers = SimpleNamespace(
+            list=lambda **_: self._containers, get=lambda _: self._containers[0]
+        )
+        self.volumes = SimpleNamespace(list=lambda **_: self._volumes)
+        self.images = SimpleNamespace(list=lambda **_: [])
+        self.api = SimpleNamespace(put_archive=lambda *_: False)
+
+
+def an_engine(*inspected: dict[str, Any], volumes: tuple[str, ...] = ()) -> Engine:
+    engine = Engine()
+    engine._local.client = Docker(*inspected, volumes=volumes)
+    return engine
+
+
+def inspected(**state: object) -> dict[str, Any]:
+    made = copy.deepcopy(INSPECTED)
+    made["State"].update(state)
+    made["Config"]["Env"] = ['LAB_CLUSTER={"worker": ["tf2:2222", "tf3:2222"]}']
+    return made
+
+
+def an_environment(*containers: dict[str, Any], volumes: tuple[str, ...] = ()) -> Any:
+    return ComposeEnvironment(an_engine(*containers, volumes=volumes), "mnist")
+
+
+def test_an_environment_that_is_not_up() -> None:
+    down = inspected(Status="exited", ExitCode=1)
+    with pytest.raises(LabError, match=r"worker-1 of environment mnist is not up; see `lab ps`"):
+        an_environment(down).submit(REQUEST)
+    with pytest.raises(LabError, match=r"worker-1 does not run: exited \(1\); bring it up"):
+        an_environment(down).shell("worker-1")
+    with pytest.raises(InputError, match=r"mnist has no task 'ps-9'; it has worker-1"):
+        an_environment(down).shell("ps-9")
+    with pytest.raises(LabError, match=r"environment mnist has no containers; bring it up"):
+        list(an_environment().logs([], follow=False, tail=None))
+
+
+def test_an_environment_that_has_gone() -> None:
+    with pytest.raises(Gone, match=r"environment mnist has gone; bring it up"):
+        an_environment().cancel("x", "y")
+    with pytest.raises(LabError, match=r"no image left to read the volume mnist_runs with; build"):
+        an_environment(volumes=("mnist_runs",)).cancel("x", "y")
+
+
+class Saying(ComposeEnvironment):
+    """One whose containers answer calls with these bytes."""
+
+    answer = b""
+
+    def _channel(self) -> Any:
+        def call(*words: str) -> Iterator[bytes]:
+            yield self.answer
+
+        return SimpleNamespace(call=call)
+
+
+def test_answers_that_make_no_sense() -> None:
+    environment = Saying(an_engine(), "mnist")
+    environment.answer = b"{}\n"
+    with pytest.raises(LabError, match=r"the run volume of mnist holds not a request"):
+        environment.runs()
+    environment.answer = b"noise\n"
+    with pytest.raises(Gone, match=r"run r broke off: .*; go on with `lab collect r`"):
+        list(environment.ship("r", {}, follow=False))
+
+
+def test_calls_that_failed_without_a_word() -> None:
+    for code in (1, 3, 4):
+        with pytest.raises(LabError, match=r"no word"):
+            _judge("asking", code, b"")
+
+
+def test_an_engine_that_takes_no_program(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match=r"the engine did not take .*; see `lab ps`"):
+        deliver(an_engine(inspected()), "c0ffee", "r", tmp_path)
+
+
+def test_what_is_no_longer_there() -> None:
+    gone = docker.errors.NotFound("404", explanation="No such container: c0ffee")
+    words = "looking: No such container: c0ffee; see `lab ls`"
+    with pytest.raises(Gone, match=words), answering("looking"):
+        raise gone
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"state": "exited", "exit_code": 2}, "worker-1 ended at once, exited (2)"),
+        ({"health": "unhealthy"}, "worker-1 is unhealthy"),
+        ({"health": "starting"}, "worker-1 is not up after 0 s: running (starting)"),
+    ],
+)
+def test_containers_that_say_nothing(state: dict[str, Any], words: str) -> None:
+    broken = replace(a_task(), **state)
+    with pytest.raises(LabError) as caught:
+        readiness.wait_until_up(an_engine(inspected()), lambda: [broken], print, timeout_s=0)
+    assert caught.value.what == words
+
+
+def test_an_environment_of_the_same_name() -> None:
+    backend = ComposeBackend()
+    backend._engine = an_engine(inspected())
+    mine = replace(PLAN, cluster_sha256="other")
+    with pytest.raises(LabError, match=r"environment mnist already, from another description"):
+        backend._refuse_another(mine, Path("/home/ada"))
+    with pytest.raises(LabError, match=r"already, from another folder, /home/ada; remove it"):
+        backend._refuse_another(replace(PLAN, cluster_sha256="abc"), Path("/home/bob"))
+    assert read(inspected()).folder == "/home/ada"
+
+
+def test_words_of_the_engine_that_nobody_knows() -> None:
+    assert (
+        str(explain("booting", ["one", "odd thing"])) == "booting: odd thing; see the lines above"
+    )

@@ -1,0 +1,235 @@
+"""What the local backend says where processes, ports, files or the kernel are in the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyroute2
+import pytest
+
+from lab.backends.local import LocalBackend, backend, environment, isolation, layout, network, state
+from lab.backends.local.environment import LocalEnvironment
+from lab.backends.local.network import NetworkError
+from lab.backends.local.process import Identity
+from lab.backends.local.state import EnvironmentRecord, Isolation
+from lab.errors import InputError, LabError
+from lab.plan import Plan, PlannedNode, PlannedTask
+from lab.task.link import LinkError, apply_link
+from lab.task.protocol import Request
+from tests.unit.test_local import a_record
+
+REQUEST = Request("20260101-0000-async-aaaa", "async", "mnist_async.py", (), {"ps": ["tf1:1"]})
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state directory of its own, and no namespaces."""
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(isolation, "why_not", lambda: "switched off")
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def ended() -> Identity:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        identity = Identity.of(process.pid)
+        process.kill()
+    return identity
+
+
+def a_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def a_plan(name: str = "mine") -> Plan:
+    return Plan(
+        name=name,
+        mode="none",
+        cluster_sha256="0" * 64,
+        nodes=(PlannedNode("tf1"),),
+        tasks=(PlannedTask("ps", 0, "tf1", a_port()),),
+    )
+
+
+def stored(record: EnvironmentRecord) -> LocalEnvironment:
+    place = state.place(record.project)
+    place.runs.mkdir(parents=True)
+    place.write(record)
+    return LocalEnvironment(place, record)
+
+
+def up(plan: Plan, root: Path) -> str:
+    with pytest.raises(LabError) as caught:
+        LocalBackend().up(plan, root=root, say=lambda line: None)
+    return str(caught.value)
+
+
+def test_a_state_directory_that_is_none(root: Path) -> None:
+    (root / "state").write_text("a file")
+    assert "cannot be used: " in up(a_plan(), root)
+
+
+def test_an_environment_that_is_up_already(root: Path) -> None:
+    stored(a_record())
+    assert "the local environment 'demo' is up already, for /p; use it" in up(a_plan("demo"), root)
+
+
+def test_ports_of_another_environment(root: Path) -> None:
+    plan = a_plan()
+    kind = Isolation.PROCESSES
+    tasks = layout.tasks_of(plan, kind, root=root, runs=root)
+    stored(replace(a_record(), isolation=kind, tasks=tasks, nodes=layout.nodes_of(plan, kind)))
+    assert "belongs to the local environment 'demo'; take that down" in up(plan, root)
+
+
+def test_a_supervisor_that_ends_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit('no bridge')"]
+    monkeypatch.setattr(backend, "command", lambda module: fails)
+    assert up(a_plan(), root) == "the local environment 'mine' did not come up: no bridge"
+
+
+def test_agents_that_do_not_come(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = stored(a_record())
+    place = state.place("demo")
+    monkeypatch.setattr(backend, "_BOOT_WITHIN_S", 0.0)
+    with pytest.raises(LabError, match=r"ps-0 did not come within 0 s: it said nothing"):
+        backend._wait_for_agents(there, sleeper, place)
+    place.ended("ps-0").parent.mkdir(parents=True, exist_ok=True)
+    place.ended("ps-0").write_text("exit code 2")
+    with pytest.raises(LabError, match=r"the agent of ps-0 ended at once: it said nothing"):
+        backend._wait_for_agents(there, sleeper, place)
+
+
+def test_an_environment_that_has_gone(ended: Identity) -> None:
+    there = stored(a_record(process=ended))
+    with pytest.raises(LabError, match=r"has gone: its supervisor has ended; boot it anew"):
+        there.submit(REQUEST)
+    with pytest.raises(LabError, match=r"ps-0 has no agent any more; `lab down demo`"):
+        there.shell("ps-0")
+
+
+def test_tasks_and_runs_that_are_not_there() -> None:
+    there = stored(a_record())
+    with pytest.raises(InputError, match=r"no task 'ps-9'; there are ps-0, worker-0, worker-1"):
+        there.logs(["ps-9"], follow=False, tail=None)
+    with pytest.raises(InputError, match=r"no task 'ps-9'; there are ps-0"):
+        there.shell("ps-9")
+    for name in ("cancel", "ship"):
+        with pytest.raises(LabError, match=r"nothing"):
+            list(
+                there.ship("nothing", {}, follow=False)
+                if name == "ship"
+                else [there.cancel("nothing", "why")]
+            )
+
+
+def test_a_second_run_and_a_volume_that_is_none() -> None:
+    there = stored(a_record())
+    there.submit(REQUEST)
+    with pytest.raises(LabError, match=r"in the local environment 'demo'; follow it with"):
+        there.submit(replace(REQUEST, run_id="20260101-0000-async-bbbb"))
+    place = state.place("demo")
+    (place.runs).rename(place.directory / "away")
+    place.runs.write_text("a file")
+    with pytest.raises(LabError, match=r"cannot be used: Not a directory; make room on it"):
+        there.submit(replace(REQUEST, run_id="20260101-0000-async-cccc"))
+
+
+def test_processes_that_do_not_end(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_TERM_WITHIN_S", "_KILL_WITHIN_S"):
+        monkeypatch.setattr(environment, name, 0.0)
+    there = stored(a_record(process=Identity.of(sleeper.pid), isolation=Isolation.PROCESSES))
+    with pytest.raises(LabError, match=rf"did not end; look at pid {sleeper.pid}"):
+        there.end()
+
+
+# ---- The kernel
+
+
+class Netlink:
+    """A kernel that refuses: the link's disciplines with this error, everything else likewise."""
+
+    def __init__(self, code: int, interfaces: int = 1) -> None:
+        self.error = pyroute2.NetlinkError(code, os.strerror(code))
+        self.interfaces = interfaces
+
+    def __enter__(self) -> Netlink:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        return
+
+    def get_links(self) -> list[dict[str, Any]]:
+        return [Interface(position) for position in range(self.interfaces)]
+
+    def get_qdiscs(self, index: int) -> list[Any]:
+        return []
+
+    def tc(self, *args: object, **options: object) -> None:
+        raise self.error
+
+    def link(self, *args: object, **options: object) -> None:
+        raise self.error
+
+
+class Interface(dict[str, Any]):
+    def __init__(self, position: int) -> None:
+        super().__init__(index=position, flags=1, ifname=f"eth{position}")
+
+
+@pytest.mark.parametrize(
+    ("code", "rate", "delay", "words"),
+    [
+        (errno.ENOENT, 8000, None, "this kernel has no tbf, which the rate of a link needs"),
+        (errno.ENOENT, None, 5, "this kernel has no netem, which the delay of a link needs"),
+        (errno.EPERM, 8000, None, "the rate of the link needs the capability NET_ADMIN"),
+        (errno.EPERM, None, 5, "the delay of the link needs the capability NET_ADMIN"),
+    ],
+)
+def test_links_that_the_kernel_refuses(
+    monkeypatch: pytest.MonkeyPatch, code: int, rate: int | None, delay: int | None, words: str
+) -> None:
+    monkeypatch.setattr(pyroute2, "IPRoute", lambda: Netlink(code))
+    with pytest.raises(LinkError, match=words):
+        apply_link(rate, delay)
+    monkeypatch.setattr(pyroute2, "IPRoute", lambda: Netlink(code, interfaces=2))
+    with pytest.raises(LinkError, match=r"needs one network interface; there is eth0, eth1"):
+        apply_link(rate, delay)
+
+
+def test_networks_that_the_kernel_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "IPRoute", lambda: Netlink(errno.EPERM))
+    with pytest.raises(NetworkError, match=r"refused to build a network: .*not permitted"):
+        network.build([], tmp_path)
+
+
+def test_a_node_that_fails() -> None:
+    node = layout.nodes_of(a_plan(), Isolation.NAMESPACES)[0]
+    heard, said = os.pipe()
+    with subprocess.Popen(["false"], stdout=said) as child:
+        os.write(said, b"unshare: Operation not permitted")
+        os.close(said)
+        fault = network._fault(node, child.pid, heard)
+        child.returncode = 1
+    os.close(heard)
+    assert str(fault) == "node tf1: unshare: Operation not permitted"

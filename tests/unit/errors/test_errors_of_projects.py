@@ -1,0 +1,110 @@
+"""What is said of a project's directory, its description, and its programs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lab.cluster import load_cluster, parse_cluster
+from lab.cluster.source import Source, _Builder
+from lab.errors import InputError
+from lab.run import project
+from lab.run.program import read_program
+from lab.task.experiments import EXPERIMENTS
+from tests.unit.test_cli import CLUSTER
+
+ASYNC = EXPERIMENTS["async"]
+
+
+def fault(text: str) -> str:
+    with pytest.raises(InputError) as caught:
+        parse_cluster(text.encode(), "cluster.yaml")
+    return str(caught.value)
+
+
+def a_cluster(*tasks: int) -> str:
+    """A description with jobs of so many tasks."""
+    jobs = [f"  {'ab'[i]}: {{on: [{', '.join(['tf1'] * many)}]}}" for i, many in enumerate(tasks)]
+    return "\n".join(["version: 1", "name: x", "nodes: {tf1: {}}", "jobs:", *jobs])
+
+
+def test_descriptions_beyond_all_measure() -> None:
+    assert "12000 tasks; no more than 10000 are possible" in fault(a_cluster(6000, 6000))
+    assert "has more than 10000 entries" in fault(a_cluster(10_001))
+    assert "more than 100,000 values; no description" in fault("[" + "1," * 100_001 + "]")
+
+
+def test_a_character_that_yaml_does_not_know() -> None:
+    source = Source()
+    # What decodes is looked through before; this is the reader's own word, should it know better.
+    _Builder(source).build("name: \x07")
+    (problem,) = source.problems
+    assert problem.message.startswith("not YAML: unacceptable character #x0007")
+
+
+def test_a_description_that_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(CLUSTER)
+
+    def refused(self: Path, *args: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))  # root may read everything
+
+    with pytest.raises(InputError, match=r"cannot be read \(Not a directory\); name a desc"):
+        load_cluster(path / "x")
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(InputError, match=r"may not be read; give yourself permission"):
+        load_cluster(path)
+
+
+def test_a_description_outside_of_a_project(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no scripts/ beside .* or above it; keep the"):
+        project.find_root(tmp_path / "cluster.yaml")
+
+
+def test_jobs_that_an_experiment_needs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root)
+    text = CLUSTER.replace("ps: {on: [tf1]}", "chief: {on: [tf1]}")
+    cluster = parse_cluster(text.encode(), "cluster.yaml")
+    for mend in ("add it under `jobs:`", "try --cluster clusters/fits.yaml"):
+        with pytest.raises(InputError, match=rf"needs the job 'ps', which .* lacks; {mend}"):
+            project.check_jobs(ASYNC, cluster, Path("cluster.yaml"), root)
+        (root / "clusters").mkdir(exist_ok=True)
+        (root / "clusters/fits.yaml").write_text(CLUSTER)
+
+
+def test_programs_of_experiments(root: Path) -> None:
+    path = root / "scripts" / ASYNC.program
+    with pytest.raises(InputError, match=r"is missing; put it there"):
+        project.check_program(ASYNC, root)
+    path.write_text("a = (\n")
+    with pytest.raises(InputError, match=r"mnist_async.py:1:5: .* never closed; mend the"):
+        project.check_program(ASYNC, root)
+    path.write_bytes(b"a = 1\0\n")
+    with pytest.raises(InputError, match=r"null bytes; mend the program"):
+        project.check_program(ASYNC, root)
+    path.write_text("-" * 100_000 + "1")
+    with pytest.raises(InputError, match=r"(nested|recursion).*; mend the program"):
+        project.check_program(ASYNC, root)
+
+
+def test_a_program_of_ones_own_with_null_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_bytes(b"a = 1\0\n")
+    with pytest.raises(InputError, match=r"null bytes"):
+        read_program(str(path))
+    path.write_text("-" * 100_000 + "1")
+    with pytest.raises(InputError, match=r"(nested|recursion).*; mend the program"):
+        read_program(str(path))
+
+
+def test_data_of_ones_own(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"containers see only what lies in .*; move it there"):
+        project.data_dir_inside(root, "compose", root)
+    assert project.data_dir_inside(root / "data", "compose", root) == "/lab/data"
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may read everything
+    with pytest.raises(InputError, match=r"cannot be read; mend its permissions"):
+        project.check_data_dir(str(root))

@@ -1,0 +1,233 @@
+"""What a command says of words that do not fit, asked in this process."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from lab.cli import failures, main
+from lab.errors import LabError
+from lab.run.directory import RunDir, safe_run_id
+from lab.task.protocol import Request, State
+from tests.unit.fakes import FakeBackend, FakeEnvironment, train
+from tests.unit.test_cli import CLUSTER
+
+COMMANDS = ("attach", "cancel", "collect", "down", "logs", "run", "shell")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> FakeEnvironment:
+    (tmp_path / "volume").mkdir()
+    return FakeEnvironment(tmp_path / "volume")
+
+
+@pytest.fixture(autouse=True)
+def backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: FakeEnvironment
+) -> FakeBackend:
+    """A project's directory, where nothing is up yet."""
+    made = FakeBackend("local")
+    for name in COMMANDS:
+        module = importlib.import_module(f"lab.cli.commands.{name}")
+        monkeypatch.setattr(module, "backends", lambda: [made])
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/mnist_async.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    return made
+
+
+def said(capsys: pytest.CaptureFixture[str], line: str, code: int = 2) -> str:
+    """The last line on stderr of a command that was refused."""
+    capsys.readouterr()
+    assert main(line.split()) == code
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("rum", "no command 'rum'; did you mean "),
+        ("--wrong", "no option '--wrong'"),
+        ("run", "`lab run` needs EXPERIMENT"),
+        ("run async sync", "stray word 'sync' behind `lab run`"),
+        ("runs --json true", "a switch has its value behind a sign of equality"),
+        ("run async --epochs", "--epochs needs a value; write --epochs=VALUE"),
+        ("run async --epochs 0", "--epochs: '0' is not a whole number from 1"),
+        ("run async --json=perhaps", "--json: 'perhaps' is not true or false"),
+        ("run async --epochs 1 --epochs 2", "--epochs is given twice; give it once"),
+        ("run async --json --json", "--json is given twice; give it once"),
+        ("run async --no-keep=1", "--no-keep takes no value"),
+        ("run async --epoch 2", "no option '--epoch' for `lab run`; did you mean"),
+        ("run nothing --epochs 1", "no experiment 'nothing'"),
+        (
+            "run mine.py --epochs 1",
+            "--epochs is no option of `lab run`; the flags of mine.py itself",
+        ),
+        ("run async --replicas_to_aggregate 1", "'async' has no flag --replicas_to_aggregate"),
+        ("ls -- --epochs 1", "`lab ls` starts no program"),
+        ("down mnist --all", "both --all and 'mnist' are given; give one of them"),
+        ("experiments asink", "no experiment 'asink'; did you mean 'async'? "),
+        ("render --check --output -", "--check needs a file"),
+        ("init --output scripts", "--output: scripts is a directory"),
+        ("init --output nowhere/c.yaml", "--output: there is no directory nowhere"),
+        ("init", "cluster.yaml is there already; replace it with --force"),
+        ("init --force --name A", "'A' cannot be a name"),
+        ("init --force --gpus none --nodes 9 --workers 2", "9 nodes are more than there are tasks"),
+        ("init --force --gpus 1 --workers 3 --nodes 3", "3 workers share 1 GPU, which 3 nodes"),
+        ("init --force --gpus 1 --workers 200 --nodes 1", "200 workers are too many to share"),
+        ("predict last own.png --count 3", "choose among the test set; leave them out with a"),
+        ("up --cluster none.yaml", "there is no file none.yaml"),
+        ("run async --data-dir nowhere", "--data_dir: nowhere is no directory"),
+        ("shell worker-0", "no environment is up; boot one with `lab up`"),
+    ],
+)
+def test_words_that_do_not_fit(capsys: pytest.CaptureFixture[str], line: str, words: str) -> None:
+    assert words in said(capsys, line)
+
+
+def test_stale_and_missing_files(capsys: pytest.CaptureFixture[str]) -> None:
+    render = "render --gpus none --output there.yml"
+    assert said(capsys, f"{render} --check", 1).startswith("error: there.yml is missing; write it")
+    assert main(render.split()) == 0
+    Path("there.yml").write_text("# gone\n")
+    assert said(capsys, f"{render} --check", 1).startswith("error: there.yml is stale; write it")
+
+
+def test_no_description_here(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert "no cluster.yaml in " in said(capsys, "run async")
+
+
+def test_tasks_that_are_not_there(
+    capsys: pytest.CaptureFixture[str], backend: FakeBackend, environment: FakeEnvironment
+) -> None:
+    backend.environment = environment
+    for line in ("shell worker-7", "logs --task worker-7"):
+        assert said(capsys, line).startswith(
+            "error: environment 'mnist' has no task 'worker-7'; its tasks are ps-0, worker-0"
+        )
+
+
+def test_nobody_is_there_to_ask(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    backend: FakeBackend,
+    environment: FakeEnvironment,
+) -> None:
+    backend.environment = environment
+    monkeypatch.setattr("sys.stdin", Path(os.devnull).open())  # noqa: SIM115
+    assert "nobody is there to ask: remove mnist (local)?" in said(capsys, "down --all")
+    master, terminal = os.openpty()
+    os.write(master, b"n\n")
+    with os.fdopen(terminal) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert said(capsys, "down --all") == "error: nothing was removed; answer y, or add --yes"
+    os.close(master)
+    assert not environment.is_down
+
+
+# ---- Runs
+
+
+@pytest.fixture
+def submitted(environment: FakeEnvironment, backend: FakeBackend) -> Request:
+    """A run on the volume that has not been collected, and does nothing."""
+    backend.environment = environment
+    cluster = {"ps": ["tf1:2222"], "worker": ["tf2:2222"]}
+    request = Request("20260101-0000-async-aaaa", "async", "mnist_async.py", (), cluster)
+    environment.tasks_do = lambda volume, request: None
+    environment.submit(request)
+    for thread in environment.threads:
+        thread.join()
+    return request
+
+
+def test_a_run_that_has_ended(
+    capsys: pytest.CaptureFixture[str], environment: FakeEnvironment, submitted: Request
+) -> None:
+    train(environment.volume, submitted)
+    assert "has ended; see it with `lab show" in said(capsys, "cancel")
+
+
+def test_a_run_that_is_at_home(
+    capsys: pytest.CaptureFixture[str],
+    backend: FakeBackend,
+    environment: FakeEnvironment,
+    submitted: Request,
+) -> None:
+    train(environment.volume, submitted)
+    assert main(["collect"]) == 0
+    backend.environment = None
+    assert "is at home, and its environment has gone" in said(capsys, "collect last")
+
+
+def test_a_run_whose_environment_has_gone(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    environment: FakeEnvironment,
+    submitted: Request,
+) -> None:
+    monkeypatch.setattr(FakeEnvironment, "tasks", lambda self: [])
+    assert main(["collect"]) == 0
+    info = RunDir(Path("runs") / submitted.run_id).read()
+    assert (info.state, info.reason) == (State.LOST, "its environment has gone")
+
+
+def test_a_run_that_is_left(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    environment: FakeEnvironment,
+    submitted: Request,
+) -> None:
+    def ship(self: FakeEnvironment, *args: object, **kwargs: object) -> object:
+        os.kill(os.getpid(), signal.SIGINT)  # as when somebody presses Ctrl-C
+        yield None
+
+    monkeypatch.setattr(FakeEnvironment, "ship", ship)
+    text = said(capsys, "attach", 130)
+    assert text.startswith(f"error: left run {submitted.run_id}, which goes on; `lab attach")
+
+
+def test_a_run_that_is_interrupted_while_it_boots(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def up(self: FakeBackend, *args: object, **kwargs: object) -> None:
+        signal.raise_signal(signal.SIGINT)  # as when somebody presses Ctrl-C
+
+    monkeypatch.setattr(FakeBackend, "up", up)
+    text = said(capsys, "run async --gpus none", 130)
+    assert "was interrupted; see it again with `lab show" in text
+
+
+def test_the_last_resort(capsys: pytest.CaptureFixture[str]) -> None:
+    def raises(error: BaseException) -> str:
+        def action() -> None:
+            raise error
+
+        code = failures.exit_code_of(action, debug=False)
+        assert code == (130 if isinstance(error, KeyboardInterrupt) else 1)
+        return capsys.readouterr().err
+
+    assert raises(KeyboardInterrupt()) == "error: interrupted\n"
+    assert "the disk is full; free some space" in raises(OSError(errno.ENOSPC, "full"))
+    missing = OSError(errno.EACCES, "Permission denied", "runs/x")
+    assert raises(missing).startswith("error: runs/x: permission denied; check the path")
+    assert "internal: ZeroDivisionError: by 0; run it again" in raises(ZeroDivisionError("by 0"))
+
+
+def test_a_run_without_run_json(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match=r"run.json is missing; bring it home"):
+        RunDir(tmp_path).read()
+    with pytest.raises(LabError, match=r"not a run id: '../up'; remove that request"):
+        safe_run_id("../up")
