@@ -128,24 +128,29 @@ def load_mnist(data_dir: Path | None = None) -> Mnist:
     Raises:
         DataError: A file is missing, unreadable, damaged, or not what its name says.
     """
-    test = load_test(data_dir)
+    _check_directory(data_dir)
     joined = _read_examples(data_dir, "train")
     held_back = math.ceil(len(joined) / VALIDATION_SHARE)
     split = len(joined) - held_back
     return Mnist(
         train=Examples(joined.images[:split], joined.labels[:split]),
         validation=Examples(joined.images[split:], joined.labels[split:]),
-        test=test,
+        test=_read_examples(data_dir, "t10k"),
     )
 
 
 def load_test(data_dir: Path | None = None) -> Examples:
     """Read the test set alone; arguments and errors as those of `load_mnist`."""
+    _check_directory(data_dir)
+    return _read_examples(data_dir, "t10k")
+
+
+def _check_directory(data_dir: Path | None) -> None:
+    """See that the directory with one's own data is there."""
     if data_dir is not None and not data_dir.is_dir():
         raise _error(
             data_dir, "is no directory", "give the directory that holds the four IDX files"
         )
-    return _read_examples(data_dir, "t10k")
 
 
 def _read_examples(data_dir: Path | None, part: str) -> Examples:
