@@ -1,6 +1,6 @@
 """Measure, and write `benchmarks/RESULTS.md`.
 
-    python -m benchmarks                                       everything, 25 minutes
+    python -m benchmarks                                       everything, 35 minutes
     python -m benchmarks throughput --backend local            one measurement
     python -m benchmarks collector --quick                     a look at whether it works
 
@@ -10,6 +10,7 @@ Nothing else may run on the machine meanwhile. The exit code does not tell wheth
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,8 @@ PAIRS, QUICK_PAIRS = 10, 2
 def main(argv: Sequence[str]) -> int:
     """Measure what is asked for; everything by default."""
     arguments = _parser().parse_args(argv)
+    # Ended from outside, it still ends what it started.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     pairs = arguments.pairs or (QUICK_PAIRS if arguments.quick else PAIRS)
     backends = (arguments.backend,) if arguments.backend else BACKENDS
     machine = describe(ROOT)  # once: what comes later is a load of our own making

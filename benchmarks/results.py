@@ -13,6 +13,7 @@ FOLDER = Path(__file__).parent
 ORDER = (
     "throughput-local",
     "throughput-compose",
+    "throughput-compose-shells",
     "start-local",
     "render",
     "help",

@@ -104,10 +104,17 @@ def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
     return Training(began, {task: _json_records(run / f"tasks/{task}.jsonl") for task in TASKS})
 
 
-def by_hand(place: Workplace, flags: Sequence[str]) -> Training:
-    """The same program as bare processes on 127.0.0.1, a port for each, as one does in four shells.
+def by_hand(place: Workplace, flags: Sequence[str], *, shells: bool = False) -> Training:
+    """The same program as bare processes on 127.0.0.1, a port for each.
 
     What they print goes into files. The parameter server serves until it is interrupted.
+
+    Args:
+        place: Where to work.
+        flags: The program's.
+        shells: Each process in a session of its own, as in four shells, otherwise all in this one,
+            as from one shell with `&`. Linux schedules each session as one unit
+            (`sched_autogroup`), which changes how fast they train where CPUs are few.
 
     Raises:
         TrainingError: A worker did not succeed.
@@ -133,6 +140,7 @@ def by_hand(place: Workplace, flags: Sequence[str]) -> Training:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=shells,
             )
             stack.callback(_end, process)
             processes[task] = process

@@ -31,7 +31,10 @@ def adopt_orphans() -> None:
 
 
 class Program:
-    """One start of a program, in a session and process group of its own.
+    """One start of a program, in a process group of its own.
+
+    Not in a session of its own: Linux schedules each session as one unit (`sched_autogroup`), and
+    a parameter server and workers that share CPUs train a sixth slower in units of their own.
 
     It belongs into a process that has no other children, for `reap` ends all of them.
 
@@ -65,7 +68,7 @@ class Program:
                 stdin=subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
-                start_new_session=True,
+                process_group=0,
                 preexec_fn=die_with_agent if _LINUX else None,  # noqa: PLW1509
             )
         except BaseException:

@@ -103,7 +103,7 @@ class Supervisor:
                 stdout=output,
                 stderr=output,
                 pass_fds=descriptors,
-                start_new_session=True,
+                process_group=0,  # and no session: see `lab.task.child.Program`
             )
         self._agents[agent.pid] = task.task
         # It is reaped here like every other process, so that Popen has nothing left to do.
