@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install run test check lint band bench lock golden errors clean
+.PHONY: help install run test test-gpu check lint band bench lock golden errors clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, f
 
 test: $(VENV)/.dev  ## unit, golden, property and real end-to-end tests
 	$(BIN)/python -m pytest
+
+test-gpu: $(VENV)/.dev  ## the inventory of real GPUs against nvidia-smi; says aloud where there is none
+	$(BIN)/python -m pytest tests/gpu -rs
 
 check: lint test  ## everything that must hold before a change lands
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from benchmarks import collector, commands, results, start, throughput
+from benchmarks import collector, commands, gpus, placement, results, start, telemetry, throughput
 from benchmarks.machine import describe
 from benchmarks.measure import Setting, say
 from benchmarks.outcome import Outcome
@@ -25,7 +25,10 @@ from benchmarks.trainings import ROOT, workplace
 MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "help": commands.measure_help,
     "render": commands.measure_render,
+    "placement": placement.measure,
+    "gpus": gpus.measure,
     "collector": collector.measure,
+    "telemetry": telemetry.measure,
     "start": start.measure,
     "throughput": throughput.measure,
 }

@@ -16,11 +16,16 @@ ORDER = (
     "throughput-compose-shells",
     "start-local",
     "render",
+    "placement",
+    "placement-plain",
+    "placement-index",
     "help",
+    "gpus",
     "collector-files",
     "collector-pipe",
     "collector-lost",
     "collector-memory",
+    "telemetry",
 )
 """In which the table has them; what is not named here comes behind."""
 
@@ -102,6 +107,8 @@ def number(value: float, unit: str) -> str:
         return f"{value:.3f}"
     if unit == "s":
         return f"{value:.3f} s"
+    if unit == "of a core":
+        return f"{value:.4f} {unit}"
     return f"{value:,.0f} {unit}"
 
 

@@ -31,7 +31,7 @@ class PlannedTask:
         shares_gpus: Whether other tasks may hold the same cards.
         gpu_memory_fraction: Share of each card's memory, or None for all of it.
         cpus: CPUs that it may use at once, or None for no limit.
-        cpuset: The CPUs that are its own (`4-7`), or None for no pinning.
+        cpuset: The CPUs that are its own (`4-7,12`), or None for no pinning.
         memory_bytes: Memory limit, or None for none.
     """
 
@@ -72,6 +72,8 @@ class Plan:
         nodes: In the description's order.
         tasks: In the description's order, job by job.
         notices: One line each, for the user: what was clamped or left out.
+        shortfalls: Those of the notices by which tasks get less than the description says.
+        reasons: One line for each node with cards, why it got them, and one for each task's CPUs.
     """
 
     name: str
@@ -80,6 +82,8 @@ class Plan:
     nodes: tuple[PlannedNode, ...]
     tasks: tuple[PlannedTask, ...]
     notices: tuple[str, ...] = ()
+    shortfalls: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec: job to list of `node:port`."""
@@ -98,7 +102,8 @@ def place(cluster: Cluster, inventory: Inventory) -> Plan:
 
     Raises:
         LabError: The box is too small, or has no such GPU.
-        InputError: Two names of one GPU are given to two nodes.
+        InputError: Two names of one GPU are given to two nodes, a GPU that is cut into MIG slices
+            is pinned as a whole, or a task would get more than one slice.
     """
     # The types above are needed everywhere, the arithmetic and its imports only here.
     from lab import placement  # noqa: PLC0415

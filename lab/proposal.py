@@ -1,7 +1,8 @@
 """A description for a box: from what the box has to the text of a file; pure.
 
 Each worker gets as many GPUs as the next one, the parameter servers get none, and where there are
-more workers than GPUs the workers share them.
+more workers than GPUs the workers share them. MIG slices are given out one by one, because a
+process can use no more than one of them.
 """
 
 from __future__ import annotations
@@ -150,7 +151,9 @@ def summary(inventory: Inventory, wishes: Wishes) -> str:
 def _lay_out(inventory: Inventory, wishes: Wishes) -> _Layout:
     cards = [gpu for gpu in inventory.gpus if not gpu.is_slice]
     cards += [gpu for gpu in inventory.gpus if gpu.is_slice]
-    workers = wishes.workers or _workers(len(cards), inventory.cpus)
+    whole = sum(not gpu.is_slice for gpu in cards)
+    cut = whole < len(cards)
+    workers = wishes.workers or _workers(len(cards), inventory.cpus, cut=cut)
     shares = bool(cards) and workers > len(cards)
     homes = wishes.nodes or _homes(len(cards), workers, wishes.ps)
     if homes > workers + wishes.ps:
@@ -173,11 +176,14 @@ def _lay_out(inventory: Inventory, wishes: Wishes) -> _Layout:
     seats = zip(worker_names, _parts(workers, len(worker_names)), strict=True)
     placed = [name for name, amount in seats for _ in range(amount)]
     gpus_each = 0 if shares else len(cards) // workers
-    taken = (
-        _parts(len(cards), len(worker_names))
-        if shares
-        else [gpus_each * placed.count(name) for name in worker_names]
-    )
+    if cut and gpus_each:
+        gpus_each = max(1, whole // workers)
+    if not shares:
+        taken = [gpus_each * placed.count(name) for name in worker_names]
+    elif cut:
+        taken = [1] * len(worker_names)
+    else:
+        taken = _parts(len(cards), len(worker_names))
     nodes = [_Node(name) for name in names[:for_ps]]
     first = 0
     for name, amount in zip(worker_names, taken, strict=True):
@@ -192,7 +198,7 @@ def _lay_out(inventory: Inventory, wishes: Wishes) -> _Layout:
     return _Layout(tuple(nodes), ps, tuple(placed), gpus_each, hundredths, len(cards) - first)
 
 
-def _workers(cards: int, cpus: int | None) -> int:
+def _workers(cards: int, cpus: int | None, *, cut: bool) -> int:
     """How many workers a box gets where nobody says."""
     if cards == 0:
         return min(_USUAL_WORKERS, max(2, (cpus or 0) // 2))
@@ -200,6 +206,8 @@ def _workers(cards: int, cpus: int | None) -> int:
         return _SHARED_WORKERS
     if cards <= _USUAL_WORKERS:
         return cards
+    if cut:
+        return min(cards, _SEVERAL_WORKERS)
     # Workers with as many GPUs each as the next one, and no GPU idle, if there is such a number.
     fitting = [count for count in range(3, _SEVERAL_WORKERS + 1) if cards % count == 0]
     return min(fitting, key=lambda count: abs(count - _USUAL_WORKERS), default=_USUAL_WORKERS)

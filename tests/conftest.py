@@ -18,7 +18,7 @@ from lab.plan import place
 from lab.render.compose import BASE_IMAGE
 from tests import engine as engines
 
-pytest_plugins = ["tools.errors.plugin"]
+pytest_plugins = ["tools.errors.plugin", "tests.nvml.plugin"]
 
 # A shell that starts the tests in the background has them ignore SIGINT, and their children too.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -22,7 +22,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 HINT = "LAB_TEST_ENGINE=1 installs and starts a private one (needs root, Debian or Ubuntu)"
-PACKAGES = {"dockerd": "docker.io", "iptables": "iptables", "debootstrap": "debootstrap"}
+PACKAGES = {
+    "docker": "docker.io",
+    "dockerd": "docker.io",
+    "iptables": "iptables",
+    "debootstrap": "debootstrap",
+}
 PATIENCE_S = 60.0
 START_S = 60.0
 STOP_S = 60.0
@@ -59,7 +64,7 @@ def an_engine() -> Iterator[Engine]:
         NoEngine: None answers and none was asked for, or it could not be had.
     """
     with tempfile.TemporaryDirectory(prefix="lab-docker-config-") as config:
-        if _answers(os.environ):
+        if answers(os.environ):
             yield Engine(_with_compose(os.environ, Path(config)), private=False)
         elif asked_for():
             _install()
@@ -67,6 +72,14 @@ def an_engine() -> Iterator[Engine]:
                 yield engine
         else:
             raise NoEngine(f"no Docker engine answers; {HINT}")
+
+
+@contextlib.contextmanager
+def compose_plugin() -> Iterator[dict[str, str]]:
+    """Variables with which `docker compose` works, whatever engine is named in them."""
+    install("docker")
+    with tempfile.TemporaryDirectory(prefix="lab-docker-config-") as config:
+        yield _with_compose(os.environ, Path(config))
 
 
 def asked_for() -> bool:
@@ -90,7 +103,7 @@ def make_base_image(environment: Mapping[str, str]) -> str:
     codename = platform.freedesktop_os_release()["VERSION_CODENAME"]
     name = f"lab-base:{codename}"
     if not _has_image(name, environment):
-        _apt("debootstrap")
+        install("debootstrap")
         tar = cache / f"base-{codename}.tar"
         run([ROOT / "tools/base-image.sh", "--tar", tar, "--tag", name], environment=environment)
     return name
@@ -114,7 +127,7 @@ def _has_image(image: str, environment: Mapping[str, str]) -> bool:
     return _succeeds(["docker", "image", "inspect", image], environment)
 
 
-def _answers(environment: Mapping[str, str]) -> bool:
+def answers(environment: Mapping[str, str]) -> bool:
     return _succeeds(["docker", "version", "--format", "{{.Server.Version}}"], environment)
 
 
@@ -154,12 +167,14 @@ def _add_compose(config: Path) -> None:
 def _install() -> None:
     if os.geteuid() != 0:
         raise NoEngine("a private engine needs root")
-    _apt(*PACKAGES)
+    install("dockerd", "iptables", "debootstrap")
 
 
-def _apt(*commands: str) -> None:
+def install(*commands: str) -> None:
     """Install the packages that bring these commands, without starting the services in them."""
-    missing = [PACKAGES[each] for each in commands if shutil.which(each, path=_path()) is None]
+    missing = [
+        PACKAGES[each] for each in commands if shutil.which(each, path=system_path()) is None
+    ]
     if not missing:
         return
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -173,7 +188,7 @@ def _apt(*commands: str) -> None:
         run(["apt-get", "install", "-qy", "--no-install-recommends", *missing], environment=quiet)
 
 
-def _path() -> str:
+def system_path() -> str:
     """The path with the system's own directories, which a user's may lack."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin:/usr/bin:/bin"
 
@@ -192,7 +207,7 @@ def _private_engine(config: Path) -> Iterator[Engine]:
         (home / "daemon.json").write_text("{}")
         environment = {
             **{name: value for name, value in os.environ.items() if name != "DOCKER_CONTEXT"},
-            "PATH": _path(),
+            "PATH": system_path(),
             "DOCKER_HOST": f"unix://{home}/docker.sock",
             "DOCKER_CONFIG": str(config),
         }
@@ -207,15 +222,15 @@ def _private_engine(config: Path) -> Iterator[Engine]:
                 *("--pidfile", str(home / "pid")),
                 *("--host", environment["DOCKER_HOST"]),
             ],
-            env={**environment, "PATH": f"{hooks}:{_path()}"},
+            env={**environment, "PATH": f"{hooks}:{system_path()}"},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        stack.callback(_stop, daemon)
+        stack.callback(stop, daemon)
         until = time.monotonic() + START_S
-        while not _answers(environment):
+        while not answers(environment):
             if daemon.poll() is not None or time.monotonic() > until:
                 tail = (home / "log").read_text(errors="replace")[-2000:]
                 raise NoEngine(f"dockerd did not start:\n{tail}")
@@ -223,7 +238,7 @@ def _private_engine(config: Path) -> Iterator[Engine]:
         yield Engine(environment, private=True)
 
 
-def _stop(daemon: subprocess.Popen[bytes]) -> None:
+def stop(daemon: subprocess.Popen[bytes]) -> None:
     """Ask the engine to end; it ends its containers and its containerd."""
     daemon.terminate()
     try:

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from lab.pinning import Sight
 from lab.plan import Plan
 from lab.task.protocol import Chunk, Request
 
-__all__ = ["Backend", "Chunk", "Environment", "Say", "TaskInfo"]
+__all__ = ["Backend", "Check", "Chunk", "Environment", "Say", "TaskInfo", "no_check"]
 
 Say = Callable[[str], None]
 """Shows one line of progress to the user."""
@@ -29,7 +30,7 @@ class TaskInfo:
         task: `worker-0`.
         node: The node that it runs on.
         address: `host:port` of its TensorFlow server.
-        gpus: Device ids that it is pinned to.
+        gpus: Device ids that it was planned to have; what it has is a question for `look`.
         alive: Whether its agent is there.
         detail: The engine's or the kernel's word on it: `running (healthy)`, `pid 4711`.
     """
@@ -104,6 +105,16 @@ class Environment(Protocol):
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the task's place."""
 
+    def look(self, *, tensorflow: bool) -> dict[str, Sight]:
+        """What every task sees of the box's GPUs now, by the task's name.
+
+        Where nodes are containers too, each stands here by its own name: it is to see none. One
+        that cannot be asked has a sight that says why.
+
+        Args:
+            tensorflow: Whether TensorFlow is asked too, which takes seconds.
+        """
+
     def provenance(self) -> dict[str, str]:
         """What really ran: image digest or interpreter, versions of engine or kernel."""
 
@@ -112,6 +123,14 @@ class Environment(Protocol):
 
     def down(self, say: Say) -> None:
         """Remove everything that carries this environment's labels; nothing else."""
+
+
+Check = Callable[[Environment], None]
+"""Looks at an environment that has just come up; raises LabError where it must not stay."""
+
+
+def no_check(environment: Environment) -> None:
+    """It may stay as it is."""
 
 
 class Backend(Protocol):
@@ -127,7 +146,7 @@ class Backend(Protocol):
     def unready(self, plan: Plan, *, root: Path) -> str | None:
         """Why this plan cannot be booted here (it has no image), with the mend; None: it can."""
 
-    def up(self, plan: Plan, *, root: Path, say: Say) -> Environment:
+    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> Environment:
         """Boot an environment and wait until every agent is there.
 
         If it fails half-way, what it started is taken down before the error is raised.
@@ -136,6 +155,7 @@ class Backend(Protocol):
             plan: What to boot.
             root: The project's directory, with `scripts/`, `data/` and `Dockerfile.gpu`.
             say: Receives progress.
+            check: Called once every agent is there; what it raises fails the boot.
 
         Raises:
             LabError: It did not come up; nothing is left behind.

@@ -190,6 +190,16 @@ COMMANDS: Final[Mapping[str, Command]] = {
             "shell",
         ),
         Command(
+            "gpus",
+            DESCRIBE,
+            "the cards of this box, and which task holds each",
+            (
+                ("lab gpus", "a table, and what each task really sees"),
+                ("lab gpus --json", "for a program"),
+            ),
+            "gpus",
+        ),
+        Command(
             "init",
             DESCRIBE,
             "write a cluster description for this box",
@@ -238,6 +248,16 @@ COMMANDS: Final[Mapping[str, Command]] = {
                 ("lab build --gpus none", "with TensorFlow for CPUs"),
             ),
             "build",
+        ),
+        Command(
+            "doctor",
+            DESCRIBE,
+            "what this box can and cannot do, and how to mend it",
+            (
+                ("lab doctor", "look at everything; nothing is changed"),
+                ("lab doctor --json", "for a program; exit code 1 when something needed fails"),
+            ),
+            "doctor",
         ),
         Command(
             "completion",

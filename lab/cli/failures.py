@@ -62,6 +62,9 @@ def _explain(error: Exception) -> int:
     if isinstance(error, LabError):
         say(f"error: {error}")
         return error.exit_code
+    if isinstance(error, ModuleNotFoundError) and _is_foreign(error.name):
+        say(f"error: this Python lacks the package {error.name}; use the one of `make install`")
+        return 1
     if isinstance(error, OSError) and error.filename is not None:
         say(f"error: {error.filename}: {_lower(error.strerror)}; {_mend(error)}")
         return 1
@@ -70,6 +73,10 @@ def _explain(error: Exception) -> int:
         return 1
     say(f"error: internal: {type(error).__name__}: {error}; run it again with --debug")
     return 1
+
+
+def _is_foreign(module: str | None) -> bool:
+    return module is not None and module.partition(".")[0] not in {"lab", *sys.stdlib_module_names}
 
 
 def _lower(text: str | None) -> str:

@@ -28,6 +28,10 @@ GpuMode = Annotated[
         shows="MODE",
     ),
 ]
+Explain = Annotated[bool, Switch("say why each node got its GPUs, and each task its CPUs")]
+Strict = Annotated[
+    bool, Switch("refuse GPUs that are in use, and less than the description asks for")
+]
 RunsDir = Annotated[
     str | None,
     Flag("where runs are kept (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),

@@ -22,6 +22,7 @@ __all__ = [
     "recorded_mode",
     "render",
     "render_file",
+    "render_plan",
     "stale_diff",
     "write",
 ]
@@ -67,6 +68,11 @@ def render_file(
     if say is not None:
         for notice in plan.notices:
             say(notice)
+    return render_plan(plan, cluster_path, relative_to=relative_to)
+
+
+def render_plan(plan: Plan, cluster_path: Path, *, relative_to: Path = Path()) -> str:
+    """Render a plan that was made from a description; see `render_file`."""
     name = os.path.relpath(cluster_path.absolute(), relative_to.absolute())
     return render(plan, cluster_file=Path(name).as_posix())
 

@@ -205,7 +205,12 @@ def _task(task: PlannedTask, blocks: _Blocks) -> Block:
     }
     if task.gpus:
         service["deploy"] = {"resources": {"reservations": {"devices": [_devices(task.gpus)]}}}
-    labels: dict[str, Value] = {"lab.node": task.node, "lab.task": task.name}
+    labels: dict[str, Value] = {
+        "lab.node": task.node,
+        "lab.task": task.name,
+        # What was planned, beside what the engine will say that it has given.
+        "lab.gpus": ",".join(task.gpus),
+    }
     service["labels"] = Block(labels, (blocks.labels,))
     return Block(service, (blocks.task,))
 

@@ -21,6 +21,7 @@ RESERVED: Final = frozenset(
         "run.json",
         "summary.json",
         "summary.csv",
+        "gpu.jsonl",
         "report.html",
         "figures",
         "docker-compose.yml",

@@ -159,6 +159,11 @@ class RunDir:
         """`summary.json`."""
         return self.path / "summary.json"
 
+    @property
+    def gpu_samples(self) -> Path:
+        """What the cards did while somebody followed, one JSON object a line; often missing."""
+        return self.path / "gpu.jsonl"
+
     def records(self, task: str) -> Path:
         """The records of one task, one JSON object a line."""
         return self.path / "tasks" / f"{task}.jsonl"

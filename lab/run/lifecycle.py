@@ -15,8 +15,8 @@ from typing import Protocol
 from lab.backends import Environment
 from lab.run.collect import Collector
 from lab.run.directory import RunDir, RunInfo
-from lab.run.progress import LineReader, read_progress
-from lab.run.summary import Summary, read_statuses, summary_of, write_summary
+from lab.run.progress import LineReader
+from lab.run.summary import Summary, read_statuses, sum_up, write_summary
 from lab.task.protocol import Request, State, TaskStatus
 
 
@@ -31,6 +31,9 @@ class View(Protocol):
 
     def forget(self, task: str) -> None:
         """The task's records come again from the first."""
+
+    def gpus(self, use: Mapping[str, float]) -> None:
+        """How busy each task's cards are now, a share; from another thread, once a second."""
 
     def tick(self) -> None:
         """Time has passed; called at least once a second."""
@@ -49,6 +52,9 @@ class NoView:
         """Nothing."""
 
     def forget(self, task: str) -> None:
+        """Nothing."""
+
+    def gpus(self, use: Mapping[str, float]) -> None:
         """Nothing."""
 
     def tick(self) -> None:
@@ -153,8 +159,7 @@ def finish(run: RunDir) -> Summary:
         ended = [each.ended_unix for each in statuses.values() if each.ended_unix is not None]
         stopped = (max(ended) if ended else time.time()) if state.ended else None
         info = run.update(state=state, reason=reason, stopped_unix=stopped)
-    progress = {task: read_progress(run.records(task), task) for task in info.task_names()}
-    summary = summary_of(info, statuses, progress)
+    summary = sum_up(run, info, statuses)
     if info.state.ended:
         write_summary(run, summary)
     return summary

@@ -95,6 +95,13 @@ class TaskProgress:
         seconds = self._newest[0] - self._first[0]
         return (self._newest[1] - self._first[1]) / seconds if seconds > 0 else None
 
+    @property
+    def trained(self) -> tuple[float, float] | None:
+        """When its first and its newest step record were written, in seconds since the epoch."""
+        if self._first is None or self._newest is None:
+            return None
+        return self._first[0], self._newest[0]
+
     def _count(self, record: dict[str, Any]) -> None:
         """Find sequence numbers that never came: `seq` rises by one per task and attempt."""
         seq, attempt = record.get("seq"), record.get("attempt", 0)
@@ -140,11 +147,16 @@ class LineReader:
 def read_progress(path: Path, task: str) -> TaskProgress:
     """Fold a task's file of records; a file that is missing is an empty one."""
     progress = TaskProgress(task)
+    for record in read_records(path):
+        progress.add(record)
+    return progress
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects in a file of JSON lines, up to its last line end; none where it is missing."""
     if path.is_file():
         with path.open("rb") as file:
-            for record in _records(line for line in file if line.endswith(b"\n")):
-                progress.add(record)
-    return progress
+            yield from _records(line for line in file if line.endswith(b"\n"))
 
 
 def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:

@@ -8,9 +8,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from lab.run.directory import RunDir, RunInfo
+from lab.run.gpu_use import NO_FIGURES, Figures, read_figures
 from lab.run.progress import TaskProgress, read_progress
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import State, TaskStatus, write_atomically
@@ -36,6 +38,10 @@ class TaskSummary:
         accuracy: Its test accuracy when it had finished, a share.
         steps_per_s: Its local steps per second while it trained.
         time_s: Seconds from the start of its program to its end.
+        gpu_utilisation: How busy its cards were while it trained, a share; a mean over samples.
+            Where it shares a card: the card's, whoever used it; the same holds for what follows.
+        gpu_memory_bytes: Memory in use on its cards together, at its peak.
+        gpu_power_w: Power that its cards drew together while it trained, in watts; a mean.
     """
 
     task: str
@@ -53,6 +59,9 @@ class TaskSummary:
     accuracy: float | None
     steps_per_s: float | None
     time_s: float | None
+    gpu_utilisation: float | None = None
+    gpu_memory_bytes: int | None = None
+    gpu_power_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +152,15 @@ def summarize(run: RunDir) -> Summary:
         LabError: `run.json` is missing or unreadable.
     """
     info = run.read()
+    return sum_up(run, info, read_statuses(run, info))
+
+
+def sum_up(run: RunDir, info: RunInfo, statuses: Mapping[str, TaskStatus]) -> Summary:
+    """Read the records and samples of a run, and say what it came to with these states."""
     progress = {task: read_progress(run.records(task), task) for task in info.task_names()}
-    return summary_of(info, read_statuses(run, info), progress)
+    trained = {task: value.trained for task, value in progress.items()}
+    gpus = read_figures(run.gpu_samples, trained)
+    return summary_of(info, statuses, progress, gpus)
 
 
 def write_summary(run: RunDir, summary: Summary) -> None:
@@ -154,7 +170,10 @@ def write_summary(run: RunDir, summary: Summary) -> None:
 
 
 def summary_of(
-    info: RunInfo, statuses: Mapping[str, TaskStatus], progress: Mapping[str, TaskProgress]
+    info: RunInfo,
+    statuses: Mapping[str, TaskStatus],
+    progress: Mapping[str, TaskProgress],
+    gpus: Mapping[str, Figures] = MappingProxyType({}),
 ) -> Summary:
     """Put together what a run came to; a pure function."""
     workers = [task for task in info.task_names() if not info.is_service(task)]
@@ -185,7 +204,10 @@ def summary_of(
         ),
         steps_per_s=_global_rate(list(progress.values())),
         records_lost=sum(value.lost for value in progress.values()),
-        tasks=[_task(info, task, statuses.get(task), progress[task]) for task in progress],
+        tasks=[
+            _task(info, task, statuses.get(task), progress[task], gpus.get(task, NO_FIGURES))
+            for task in progress
+        ],
     )
 
 
@@ -212,7 +234,11 @@ def _global_rate(tasks: Sequence[TaskProgress]) -> float | None:
 
 
 def _task(
-    info: RunInfo, task: str, status: TaskStatus | None, progress: TaskProgress
+    info: RunInfo,
+    task: str,
+    status: TaskStatus | None,
+    progress: TaskProgress,
+    gpus: Figures,
 ) -> TaskSummary:
     job, _, index = task.rpartition("-")
     place: Mapping[str, Any] = next((row for row in info.tasks if row.get("task") == task), {})
@@ -236,6 +262,9 @@ def _task(
         accuracy=progress.accuracy,
         steps_per_s=_rounded(progress.steps_per_s),
         time_s=seconds,
+        gpu_utilisation=_rounded(gpus.utilisation),
+        gpu_memory_bytes=gpus.memory_bytes,
+        gpu_power_w=_rounded(gpus.power_w),
     )
 
 

@@ -18,9 +18,11 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.run.directory import RunInfo
+from lab.run.gpu_use import cards_of
 from lab.run.lifecycle import View, explain
 from lab.run.progress import TaskProgress
 from lab.run.summary import Summary, TaskSummary
+from lab.run.threads import signals_blocked
 from lab.task.protocol import State, TaskStatus
 from lab.task.text import short, visible
 
@@ -47,8 +49,31 @@ STYLES: Final[Mapping[str, str]] = {
     State.CANCELLED: "magenta",
 }
 
-_LIVE_WIDTHS: Final = (9, 9, 5, 7, 7, 7, 7, 10)
-"""No column of the live table gets narrower, so that nothing jumps while numbers grow."""
+GPU_FRESH_S: Final = 3.0
+"""What a card did longer ago than this is not what it does now."""
+
+_LIVE: Final = (
+    ("task", 9), ("state", 9), (">epoch", 5), (">local\nstep", 7), (">global\nstep", 7),
+    (">steps/s", 7), (">loss", 7), ("lag", 10),
+)  # fmt: skip
+"""Columns of the live table. None gets narrower, so that nothing jumps while numbers grow."""
+
+_LIVE_WITH_GPU: Final = (
+    ("task", 8), ("state", 9), (">epoch", 5), (">local\nstep", 6), (">global\nstep", 7),
+    (">steps/s", 7), (">loss", 6), (">gpu", 5), ("lag", 10),
+)  # fmt: skip
+"""The same where tasks hold cards: 79 columns, so that they fit a terminal of 80."""
+
+_RESULT: Final = (
+    "task", "node", "state", ">epochs", ">local\nsteps", ">global\nstep", ">loss", ">accuracy",
+    ">time",
+)  # fmt: skip
+
+_RESULT_WITH_GPU: Final = (
+    "task", "node", "state", ">epoch", ">local\nsteps", ">global\nstep", ">loss", ">accu-\nracy",
+    ">gpu", ">time",
+)  # fmt: skip
+"""The same where cards were sampled; narrower headings make room for theirs in 80 columns."""
 
 _Cell = str | Text
 
@@ -61,6 +86,8 @@ class _Tasks:
         self.progress = {task: TaskProgress(task) for task in info.task_names()}
         self.statuses = {task: TaskStatus(task, State.PENDING) for task in self.progress}
         self.heard: dict[str, float] = {}
+        self.holds_cards = bool(cards_of(info))
+        self._gpus: tuple[float, Mapping[str, float]] = (0.0, {})
 
     def add(self, task: str, records: Iterable[Mapping[str, object]]) -> None:
         progress = self.progress.setdefault(task, TaskProgress(task))
@@ -70,6 +97,15 @@ class _Tasks:
 
     def forget(self, task: str) -> None:
         self.progress[task] = TaskProgress(task)
+
+    def use(self, use: Mapping[str, float]) -> None:
+        """How busy the cards are now; one assignment, since another thread reads it."""
+        self._gpus = (time.monotonic(), use)
+
+    def gpu(self, task: str) -> str:
+        """How busy its cards are; nothing where the newest sample is old."""
+        sampled, use = self._gpus
+        return _percent(use.get(task)) if time.monotonic() - sampled <= GPU_FRESH_S else ""
 
     def epoch(self, task: str) -> str:
         """`3/50`: the epoch that it is in, counted from 1."""
@@ -111,7 +147,8 @@ class LiveView:
         )
 
     def __enter__(self) -> LiveView:
-        self._live.start()
+        with signals_blocked():
+            self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,6 +167,10 @@ class LiveView:
         """The task's records come again from the first."""
         self._tasks.forget(task)
 
+    def gpus(self, use: Mapping[str, float]) -> None:
+        """How busy each task's cards are now."""
+        self._tasks.use(use)
+
     def tick(self) -> None:
         """Nothing: a thread of rich's draws four times a second."""
 
@@ -139,11 +180,12 @@ class LiveView:
             self._live.console.print(Text(visible(line)))
 
     def _render(self) -> Group:
-        table = _table(
-            "task", "state", ">epoch", ">local\nstep", ">global\nstep", ">steps/s", ">loss", "lag"
-        )
-        for column, width in zip(table.columns, _LIVE_WIDTHS, strict=True):
+        columns = _LIVE_WITH_GPU if self._tasks.holds_cards else _LIVE
+        table = _table(*(name for name, _ in columns))
+        for column, (_, width) in zip(table.columns, columns, strict=True):
             column.min_width = width
+        # Where the table is too wide, the last column alone is cut, and one sees that it is.
+        table.columns[-1].no_wrap = False
         for task, progress in self._tasks.progress.items():
             table.add_row(
                 visible(task),
@@ -153,7 +195,8 @@ class LiveView:
                 _whole(progress.global_step),
                 _rate(progress.steps_per_s),
                 _loss(progress.loss),
-                self._tasks.lag(task),
+                *([self._tasks.gpu(task)] if self._tasks.holds_cards else []),
+                Text(self._tasks.lag(task), no_wrap=True, overflow="ellipsis"),
             )
         seconds = time.monotonic() - self._began
         return Group(Text(visible(f"{self._title}, {seconds:.0f} s")), table)
@@ -201,6 +244,10 @@ class PlainView:
         """The task's records come again from the first."""
         self._tasks.forget(task)
 
+    def gpus(self, use: Mapping[str, float]) -> None:
+        """How busy each task's cards are now; said with the next line of the task."""
+        self._tasks.use(use)
+
     def tick(self) -> None:
         """Nothing: lines come with what they report."""
 
@@ -217,9 +264,12 @@ class PlainView:
             ("global step", _whole(progress.global_step)),
             ("loss", _loss(progress.loss)),
         )
-        rate = _rate(progress.steps_per_s)
         words = [f"{name} {value}" for name, value in pairs if value]
-        return ", ".join([*words, f"{rate} steps/s"] if rate else words)
+        if rate := _rate(progress.steps_per_s):
+            words.append(f"{rate} steps/s")
+        if gpu := self._tasks.gpu(task):
+            words.append(f"GPU {gpu}")
+        return ", ".join(words)
 
 
 @contextmanager
@@ -236,16 +286,14 @@ def watching(run: Callable[[], RunInfo]) -> Iterator[View]:
 
 def result(summary: Summary) -> Group:
     """The table of a run, and what the run as a whole came to."""
-    table = _table(
-        "task", "node", "state", ">epochs", ">local\nsteps", ">global\nstep", ">loss", ">accuracy",
-        ">time",
-    )  # fmt: skip
+    with_gpu = any(task.gpu_utilisation is not None for task in summary.tasks)
+    table = _table(*(_RESULT_WITH_GPU if with_gpu else _RESULT))
     for task in summary.tasks:
-        table.add_row(*_result_row(task))
+        table.add_row(*_result_row(task, with_gpu=with_gpu))
     return Group(_headline(summary), table, *_footer(summary))
 
 
-def _result_row(task: TaskSummary) -> list[_Cell]:
+def _result_row(task: TaskSummary, *, with_gpu: bool) -> list[_Cell]:
     return [
         visible(task.task),
         visible(task.node),
@@ -255,7 +303,8 @@ def _result_row(task: TaskSummary) -> list[_Cell]:
         _whole(task.global_step),
         _loss(task.loss),
         _share(task.accuracy),
-        "" if task.time_s is None else f"{task.time_s:.1f} s",
+        *([_percent(task.gpu_utilisation)] if with_gpu else []),
+        _seconds(task.time_s),
     ]
 
 
@@ -334,6 +383,17 @@ def _rate(value: float | None) -> str:
 
 def _loss(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
+
+
+def _seconds(value: float | None) -> str:
+    """A tenth of a second counts in a short run, and is too wide for a long one."""
+    if value is None:
+        return ""
+    return f"{value:.1f} s" if value < 999.95 else f"{value:,.0f} s"  # noqa: PLR2004
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.0f} %"
 
 
 def _share(value: float | None) -> str:

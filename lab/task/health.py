@@ -1,8 +1,8 @@
 """The health checks of containers: `python -S -m lab.task.health task|anchor`.
 
 A task is healthy while its network has an interface beside the loopback (one that was started again
-without its anchor has none) and its agent's heart beats; an anchor, once its link holds. In a
-container `/sys` shows the container's own interfaces.
+without its anchor has none), its agent's heart beats and it may open the cards that it could open
+at first; an anchor, once its link holds. In a container `/sys` shows its own interfaces.
 
 To start a check costs an engine much more than to make it: eight containers that were asked once a
 second took half a CPU. So the first check answers at once, which is what a boot waits for, and each
@@ -17,12 +17,15 @@ import time
 from pathlib import Path
 from typing import Final
 
+from lab.task.nodes import DEVICES, nodes
+
 WATCH_S: Final = 30.0
 """So long a check stays where the one before it was good; the rendered time-out is longer."""
 
 SEEN_FILE: Final = Path("/tmp/lab-healthy")  # noqa: S108 (a container's own tmpfs)
 READY_FILE: Final = Path("/tmp/lab-anchor-ready")  # noqa: S108 (a container's own tmpfs)
 INTERFACES: Final = Path("/sys/class/net")
+CARDS_FILE: Final = Path("/tmp/lab-cards")  # noqa: S108 (a container's own tmpfs)
 STALE_AFTER_S: Final = 15.0
 
 _LOOK_S = 1.0
@@ -45,6 +48,41 @@ def beats(presence: Path) -> bool:
         return time.time() - presence.stat().st_mtime < STALE_AFTER_S
     except FileNotFoundError:
         return False
+
+
+def lost_card(devices: Path = DEVICES, known: Path = CARDS_FILE) -> str | None:
+    """A card that this container could open at the first check and cannot any more, with the mend.
+
+    `systemctl daemon-reload` writes a container's device permissions anew where systemd keeps the
+    cgroups, and does not know the cards that NVIDIA's hook has let in. `access` asks for the same
+    permission as `open` and, unlike it, wakes no card.
+
+    Args:
+        devices: Where device nodes lie.
+        known: Where the first check writes down what it finds.
+    """
+    try:
+        first = known.read_text(encoding="ascii").split()
+    except FileNotFoundError:
+        usable = [str(path) for path in nodes(devices).values() if _may_open(path)]
+        known.write_text("\n".join(usable), encoding="ascii")
+        return None
+    for name in first:
+        path = Path(name)
+        if not path.exists():
+            return f"GPU lost: {name} is gone; {_mend()}"
+        if not _may_open(path):
+            return f"GPU lost: {name} cannot be opened any more, permission denied; {_mend()}"
+    return None
+
+
+def _may_open(path: Path) -> bool:
+    return os.access(path, os.R_OK | os.W_OK)
+
+
+def _mend() -> str:
+    container = f"{os.environ.get('LAB_PROJECT', '')}-{os.environ['LAB_TASK']}-1"
+    return f"`docker restart {container}` brings it back until the next `systemctl daemon-reload`"
 
 
 def main(argv: list[str]) -> int:
@@ -73,7 +111,7 @@ def _fault(what: str) -> str | None:
     if what == "anchor":
         return None if READY_FILE.exists() else "the link does not hold yet"
     presence = Path(os.environ["LAB_RUNS"]) / "agents" / f"{os.environ['LAB_TASK']}.json"
-    return None if beats(presence) else "the agent's heart does not beat"
+    return lost_card() if beats(presence) else "the agent's heart does not beat"
 
 
 if __name__ == "__main__":

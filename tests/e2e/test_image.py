@@ -19,7 +19,7 @@ pytestmark = pytest.mark.engine
 
 LOOK = """
 import importlib.util, json, os, pathlib, sys
-import lab.task.agent, lab.task.data, pyroute2
+import lab.task.agent, lab.task.data, pynvml, pyroute2
 print(json.dumps({
     "user": [os.getuid(), os.getgid()],
     "runs": [os.stat("/runs").st_uid, os.stat("/runs").st_gid],

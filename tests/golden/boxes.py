@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
 from lab.cluster import Cluster
-from lab.gpus import Gpu, Inventory, take_inventory
+from lab.gpus import Gpu, Inventory, Pair, take_inventory
 from lab.sizes import GIB
 
 MODES = ("uuid", "index", "none")
@@ -24,8 +27,47 @@ def box(
 ) -> Inventory:
     """A box whose driver answers: so many whole cards, and one more cut into so many slices."""
     cards = [Gpu(index, uuid_of(index), "Card", 80 * GIB) for index in range(gpus)]
-    cards += [Gpu(gpus, mig_of(index), "Slice", 10 * GIB) for index in range(slices)]
+    parent = uuid_of(gpus)
+    cards += [
+        Gpu(gpus, mig_of(index), "Slice", 10 * GIB, slice_of=parent) for index in range(slices)
+    ]
     return Inventory("uuid", tuple(cards), cpus, memory_bytes)
+
+
+def wired(
+    numa: Sequence[int | None],
+    links: Mapping[tuple[int, int], int] | None = None,
+    *,
+    paths: Mapping[tuple[int, int], str] | None = None,
+    affinity: Mapping[int, Sequence[int]] | None = None,
+    cpus: int = 64,
+) -> Inventory:
+    """A box whose driver tells how its whole cards are connected.
+
+    Args:
+        numa: The NUMA node of each card.
+        links: NVLinks by pair of cards, the lower index first.
+        paths: The way over PCIe by pair, likewise; by default it is not known.
+        affinity: CPUs by NUMA node; by default they are not known.
+        cpus: How many CPUs it has.
+    """
+    links, paths, affinity = links or {}, paths or {}, affinity or {}
+    cards = [
+        Gpu(
+            index,
+            uuid_of(index),
+            "Card",
+            80 * GIB,
+            numa_node=node,
+            cpus=() if node is None else tuple(affinity.get(node, ())),
+        )
+        for index, node in enumerate(numa)
+    ]
+    pairs = [
+        Pair(first, second, links.get((first, second), 0), paths.get((first, second), ""))
+        for first, second in combinations(range(len(numa)), 2)
+    ]
+    return Inventory("uuid", tuple(cards), cpus, 512 * GIB, pairs=tuple(pairs))
 
 
 def inventory(mode: str, cluster: Cluster) -> Inventory:

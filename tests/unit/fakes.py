@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.backends import Chunk, Environment, Say, TaskInfo
+from lab.backends import Check, Chunk, Environment, Say, TaskInfo, no_check
 from lab.errors import LabError
+from lab.pinning import Sight
 from lab.plan import Plan, PlannedNode, PlannedTask
 from lab.task import volume as volumes
 from lab.task.protocol import Request, State, TaskStatus, Volume, write_atomically
@@ -124,6 +125,7 @@ class FakeEnvironment(Environment):
     cluster_sha256: str = "abc"
     plan: Plan = PLAN
     is_down: bool = False
+    sights: Mapping[str, Sight] = field(default_factory=dict)
     threads: list[threading.Thread] = field(default_factory=list)
 
     @property
@@ -169,6 +171,10 @@ class FakeEnvironment(Environment):
     def shell(self, task: str) -> list[str]:
         return ["echo", task]
 
+    def look(self, *, tensorflow: bool) -> dict[str, Sight]:
+        unasked = Sight.untold("nobody was asked")
+        return {each.name: self.sights.get(each.name, unasked) for each in self.plan.tasks}
+
     def provenance(self) -> dict[str, str]:
         return {"interpreter": "fake"}
 
@@ -194,8 +200,9 @@ class FakeBackend:
     def unready(self, plan: Plan, *, root: Path) -> str | None:
         return self.no_image
 
-    def up(self, plan: Plan, *, root: Path, say: Say) -> FakeEnvironment:
+    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> FakeEnvironment:
         assert self.environment is not None
+        check(self.environment)
         return self.environment
 
     def find(self, project: str) -> FakeEnvironment | None:

@@ -336,6 +336,9 @@ def test_culprit(log: str, line: str) -> None:
     assert culprit.line() == line
 
 
+LOST_CARD = health.lost_card
+
+
 def interface(folder: Path, name: str, flags: int) -> None:
     (folder / name).mkdir()
     (folder / name / "flags").write_text(f"{flags:#x}\n")
@@ -356,6 +359,7 @@ def healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     interface(interfaces, "eth0", 0x1003)
     monkeypatch.setattr(health, "READY_FILE", tmp_path / "ready")
     monkeypatch.setattr(health, "SEEN_FILE", tmp_path / "seen")
+    monkeypatch.setattr(health, "lost_card", lambda: LOST_CARD(interfaces, tmp_path / "known"))
     monkeypatch.setattr(health, "has_network", lambda f=health.has_network: f(interfaces))
     monkeypatch.setenv("LAB_RUNS", str(tmp_path))
     monkeypatch.setenv("LAB_TASK", "worker-0")
@@ -374,6 +378,52 @@ def test_health_of_a_task(healthy: Path) -> None:
     assert health.main(["task"]) == 0
     (healthy / "net" / "eth0" / "flags").write_text("0x9")
     assert health.main(["task"]) == 1
+
+
+def may_open(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Answer for the kernel, which asks the container's cgroup whoever one is."""
+    monkeypatch.setattr(health.os, "access", lambda path, mode: Path(path).name in names)
+
+
+@pytest.fixture
+def cards(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A healthy task's device nodes: two cards of its own, and one that it never could open."""
+    (healthy / "agents").mkdir()
+    (healthy / "agents" / "worker-0.json").touch()
+    (healthy / "dev").mkdir()
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl"):
+        (healthy / "dev" / name).touch()
+    looked_at = (healthy / "dev", healthy / "cards")
+    monkeypatch.setattr(health, "lost_card", lambda: LOST_CARD(*looked_at))
+    monkeypatch.setenv("LAB_PROJECT", "mnist")
+    may_open(monkeypatch, "nvidia0", "nvidia1")
+    return healthy / "dev"
+
+
+def test_a_card_that_was_taken_away_is_named(
+    cards: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [health.main(["task"]), health.lost_card()] == [0, None]
+    may_open(monkeypatch, "nvidia0")
+    assert health.main(["task"]) == 1
+    assert capsys.readouterr().out == (
+        f"GPU lost: {cards}/nvidia1 cannot be opened any more, permission denied; `docker restart"
+        " mnist-worker-0-1` brings it back until the next `systemctl daemon-reload`\n"
+    )
+    may_open(monkeypatch, "nvidia0", "nvidia1")
+    assert health.main(["task"]) == 0
+    health.SEEN_FILE.unlink()
+    (cards / "nvidia0").unlink()
+    assert health.main(["task"]) == 1
+    assert f"GPU lost: {cards}/nvidia0 is gone; `docker restart" in capsys.readouterr().out
+
+
+def test_a_card_that_came_later_is_nobodys_loss(cards: Path) -> None:
+    assert health.main(["task"]) == 0
+    (cards / "nvidia7").touch()
+    assert health.lost_card() is None
+    (cards / "nvidia2").unlink()
+    assert health.lost_card() is None
 
 
 def test_health_of_an_anchor_needs_no_volume(

@@ -20,6 +20,7 @@ import pytest
 
 from lab.cli import arguments, main
 from lab.cli.catalogue import COMMANDS
+from lab.cli.failures import exit_code_of
 from lab.run.directory import RunDir, RunInfo
 from lab.task.protocol import State, write_atomically
 from tests.unit.fakes import PLAN
@@ -202,7 +203,7 @@ def test_examples_fit_the_commands() -> None:
 # These commands need TensorFlow, an environment or an engine; that their examples work is shown in
 # tests/e2e. Every other command's examples are run here, so that none can rot.
 NEEDS_MORE = {"run", "attach", "cancel", "predict", "collect"} | {
-    "up", "down", "ps", "logs", "shell", "build",
+    "up", "down", "ps", "logs", "shell", "build", "doctor",
 }  # fmt: skip
 
 
@@ -467,6 +468,20 @@ def test_a_defect_shows_one_line_and_with_debug_its_traceback(project: Path) -> 
     assert line.endswith("run it again with --debug")
     for words in (("runs", "--debug"), ("--debug", "runs")):
         assert "Traceback" in broken(*words).stderr
+
+
+def test_a_package_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    def without() -> None:
+        raise ModuleNotFoundError("No module named 'fire'", name="fire.core")
+
+    def own_defect() -> None:
+        raise ModuleNotFoundError("No module named 'lab.x'", name="lab.x")
+
+    assert exit_code_of(without, debug=False) == 1
+    text = capsys.readouterr().err
+    assert text == "error: this Python lacks the package fire.core; use the one of `make install`\n"
+    assert exit_code_of(own_defect, debug=False) == 1
+    assert capsys.readouterr().err.startswith("error: internal: ModuleNotFoundError")
 
 
 def test_render_check(project: Path) -> None:

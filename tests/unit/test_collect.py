@@ -80,6 +80,7 @@ def test_a_torn_file_that_shrank_comes_again_from_its_beginning(tmp_path: Path) 
         "run.json",
         "summary.json",
         "summary.csv",
+        "gpu.jsonl",
         "docker-compose.yml",
         "processes.json",
         "containers.json",
@@ -116,7 +117,7 @@ def test_a_link_at_home_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_states_are_compared_by_content_and_ours_are_not_asked_for(tmp_path: Path) -> None:
-    for name in ("status/ps-0.json", "run.json", "logs/ps-0.log", "model/m"):
+    for name in ("status/ps-0.json", "run.json", "gpu.jsonl", "logs/ps-0.log", "model/m"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("12345")
     assert sizes_at_home(tmp_path) == {"logs/ps-0.log": 5, "model/m": 5}

@@ -37,10 +37,13 @@ INSPECTED: dict[str, Any] = {
             "lab.project": "mnist",
             "lab.node": "tf3",
             "lab.task": "worker-1",
+            "lab.gpus": "GPU-4,GPU-5",
             "lab.cluster-sha256": "abc",
         },
     },
-    "HostConfig": {"DeviceRequests": [{"Driver": "nvidia", "DeviceIDs": ["GPU-4", "GPU-5"]}]},
+    "HostConfig": {
+        "DeviceRequests": [{"Driver": "nvidia", "DeviceIDs": ["GPU-4", "nvidia.com/gpu=GPU-5"]}]
+    },
     "Mounts": [
         {"Type": "bind", "Source": "/home/ada/data", "Destination": "/lab/data"},
         {"Type": "volume", "Name": "mnist_runs", "Destination": "/runs"},
@@ -71,6 +74,29 @@ def test_a_container_that_says_little() -> None:
     assert (seen.task, seen.gpus, seen.volume) == ("", (), "")
     assert seen.cluster_spec() == {}
     assert seen.detail == "exited (137)"
+
+
+def test_the_plan_and_what_the_engine_gave_are_told_apart() -> None:
+    labels = {**INSPECTED["Config"]["Labels"], "lab.gpus": "GPU-1"}
+    seen = read({**INSPECTED, "Config": {**INSPECTED["Config"], "Labels": labels}})
+    assert (seen.planned, seen.gpus) == (("GPU-1",), ("GPU-4", "GPU-5"))
+    none = read({**INSPECTED, "Config": {**INSPECTED["Config"], "Labels": {"lab.gpus": ""}}})
+    assert none.planned == ()
+    # Rendered before there was such a label.
+    older = read({**INSPECTED, "Config": {**INSPECTED["Config"], "Labels": {}}})
+    assert older.planned == older.gpus
+
+
+def test_an_unhealthy_task_says_why() -> None:
+    def with_health(status: str) -> Seen:
+        said = ["the agent's heart does not beat\n", "GPU lost: \x1b[0m\n"]
+        health = {"Status": status, "Log": [{"Output": each} for each in said]}
+        return read({**INSPECTED, "State": {**INSPECTED["State"], "Health": health}})
+
+    seen = with_health("unhealthy")
+    assert (seen.detail, seen.up) == ("running (unhealthy: GPU lost: \\x1b[0m)", False)
+    # A container that is up again shows nothing of what was.
+    assert with_health("healthy").detail == "running (healthy)"
 
 
 def test_start_times_sort_as_text() -> None:

@@ -57,7 +57,7 @@ def test_an_engine_that_hangs_up(commands: Path, tmp_path: Path) -> None:
     ("script", "said"),
     [
         ("echo \"docker: 'compose' is not a docker command.\" >&2; exit 1", "no compose plugin"),
-        ("echo 2.3.3", "docker compose 2.3.3 is too old; install 2.17"),
+        ("echo 2.3.3", "docker compose 2.3.3 is too old; install 2.19"),
     ],
 )
 def test_no_compose(

@@ -2,36 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from lab.cluster import parse_cluster
 from lab.errors import InputError
-from lab.gpus import NvmlError, take_inventory
+from lab.gpus import Condition, NoDriverError, NvmlError, survey, take_inventory
+from lab.gpus.nvml import session
+from lab.gpus.sampler import Sample, Sampler
 
 ONE_GPU = b"version: 1\nname: m\nnodes: {a: {gpus: 1}}\njobs: {worker: {on: [a]}}\n"
 CLUSTER = parse_cluster(ONE_GPU, "cluster.yaml")
 NO_GPUS = parse_cluster(ONE_GPU.replace(b"gpus: 1", b""), "cluster.yaml")
 
 
+NOT_SUPPORTED, NOT_FOUND, NOT_LOADED, LOST, MISMATCH = 3, 6, 9, 15, 18
+
+
 class FakeNvml:
     """As many cards as there are entries; an entry is a card's list of slices, or an error."""
 
-    NVML_DEVICE_MIG_ENABLE = 1
-
     class NVMLError(Exception):
-        """Any failure."""
+        """Any failure; with the code of `nvmlReturn_t`."""
 
-    NVMLError_NotSupported = type("NotSupported", (NVMLError,), {})
-    NVMLError_FunctionNotFound = type("FunctionNotFound", (NVMLError,), {})
-    NVMLError_NotFound = type("NotFound", (NVMLError,), {})
+        def __init__(self, words: str = "Unknown Error", value: int = 999) -> None:
+            super().__init__(words)
+            self.value = value
 
     def __init__(self, *cards: list[int] | Exception | None) -> None:
         self.cards = cards
         self.calls: list[str] = []
+        self.fails: dict[str, Exception] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Whatever else the driver is asked: it does not know, or fails as it was told to."""
+
+        def refuse(*_: object) -> None:
+            raise self.fails.get(name, self.NVMLError("Not Supported", NOT_SUPPORTED))
+
+        return refuse
 
     def nvmlInit(self) -> None:  # noqa: N802
         self.calls.append("init")
@@ -43,9 +57,15 @@ class FakeNvml:
         return len(self.cards)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
-        if isinstance(self.cards[index], Exception):
-            raise self.cards[index]
+        card = self.cards[index]
+        if isinstance(card, Exception):
+            raise card
         return f"GPU-{index}"
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        if uuid not in {f"GPU-{index}" for index in range(len(self.cards))}:
+            raise self.NVMLError("Not Found", NOT_FOUND)
+        return uuid
 
     def nvmlDeviceGetName(self, handle: str) -> str:  # noqa: N802
         return "Card"
@@ -54,20 +74,21 @@ class FakeNvml:
         return handle
 
     def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:  # noqa: N802
-        return SimpleNamespace(total=1000)
+        return SimpleNamespace(total=1000, free=600, used=400)
 
     def nvmlDeviceGetMigMode(self, handle: str) -> tuple[int, int]:  # noqa: N802
         slices = self.cards[int(handle[4:])]
         if slices is None:
-            raise self.NVMLError_NotSupported
+            raise self.NVMLError("Not Supported", NOT_SUPPORTED)
         return (1, 1)
 
     def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:  # noqa: N802
         return 7
 
     def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: str, position: int) -> str:  # noqa: N802
-        if position not in self.cards[int(handle[4:])]:
-            raise self.NVMLError_NotFound
+        slices = self.cards[int(handle[4:])]
+        if not isinstance(slices, list) or position not in slices:
+            raise self.NVMLError("Not Found", NOT_FOUND)
         return f"MIG-{position}"
 
 
@@ -87,7 +108,7 @@ def silent() -> FakeNvml:
     nvml = FakeNvml()
 
     def refuse() -> None:
-        raise nvml.NVMLError("Driver Not Loaded")
+        raise nvml.NVMLError("Driver Not Loaded", NOT_LOADED)
 
     nvml.nvmlInit = refuse  # type: ignore[method-assign]
     return nvml
@@ -111,7 +132,7 @@ def test_a_card_that_is_cut_counts_as_its_slices_only(install: Install) -> None:
 
 
 def test_a_card_that_is_lost_is_named_and_left_out(install: Install) -> None:
-    nvml = install(FakeNvml(FakeNvml.NVMLError("GPU is lost"), None))
+    nvml = install(FakeNvml(FakeNvml.NVMLError("GPU is lost", LOST), None))
     inventory = take_inventory("auto", CLUSTER)
     assert [gpu.device_id for gpu in inventory.gpus] == ["GPU-1"]
     assert inventory.notices == ("GPU 0 does not answer (GPU is lost) and is left out",)
@@ -131,6 +152,22 @@ def test_without_a_driver_uuid_is_an_error_with_the_ways_out(install: Install) -
         take_inventory("uuid", CLUSTER)
     assert caught.value.exit_code == 1
     assert "--gpus none" in caught.value.mend
+    assert caught.value.fault.condition is Condition.NO_DRIVER
+
+
+def test_a_driver_that_cannot_be_opened_is_told_by_its_condition(install: Install) -> None:
+    nvml = install(silent())
+
+    def refuse() -> None:
+        raise nvml.NVMLError("RM has detected an NVML/RM version mismatch.", MISMATCH)
+
+    nvml.nvmlInit = refuse  # type: ignore[method-assign]
+    with pytest.raises(NoDriverError, match=r"mismatch\); reboot, or reload the driver") as caught:
+        take_inventory("uuid", CLUSTER)
+    assert caught.value.fault.condition is Condition.MISMATCH
+    for inventory in (survey(), take_inventory("auto", CLUSTER)):
+        assert (inventory.mode, inventory.faults) == ("none", (caught.value.fault,))
+        assert len(inventory.notices) == 1
 
 
 def test_a_driver_that_fails_later_is_an_error_and_is_shut_down(install: Install) -> None:
@@ -139,10 +176,66 @@ def test_a_driver_that_fails_later_is_an_error_and_is_shut_down(install: Install
     def fail() -> int:
         raise nvml.NVMLError("Unknown Error")
 
-    nvml.nvmlDeviceGetCount = fail
+    nvml.nvmlDeviceGetCount = fail  # type: ignore[method-assign]
     with pytest.raises(NvmlError, match="failed"):
         take_inventory("uuid", CLUSTER)
     assert nvml.calls == ["init", "shutdown"]
+
+
+def test_the_driver_is_closed_also_when_its_user_fails(install: Install) -> None:
+    nvml = install(FakeNvml(None))
+    with pytest.raises(ZeroDivisionError), session():
+        raise ZeroDivisionError
+    assert nvml.calls == ["init", "shutdown"]
+
+
+def test_what_a_card_does_not_tell_is_named_and_costs_nothing_else(install: Install) -> None:
+    nvml = install(FakeNvml(None))
+    nvml.fails["nvmlDeviceGetMinorNumber"] = nvml.NVMLError("Insufficient Permissions", 4)
+    (card,) = take_inventory("uuid", CLUSTER).gpus
+    assert (card.name, card.memory_free_bytes, card.minor) == ("Card", 600, None)
+    unknown = dict(card.unknown)
+    assert unknown["minor"] is Condition.NO_PERMISSION
+    assert unknown["utilisation"] is Condition.NOT_SUPPORTED
+    assert not {"name", "memory_bytes", "memory_free_bytes"} & set(unknown)
+
+
+def test_a_card_that_is_lost_while_it_is_asked_is_left_out(install: Install) -> None:
+    nvml = install(FakeNvml(None))
+    nvml.fails["nvmlDeviceGetUtilizationRates"] = nvml.NVMLError("GPU is lost", LOST)
+    inventory = take_inventory("uuid", CLUSTER)
+    assert inventory.gpus == ()
+    *versions, fault = inventory.faults
+    assert [each.condition for each in versions] == [Condition.NOT_SUPPORTED] * 2
+    assert fault.condition is Condition.CARD_LOST
+    assert str(fault).startswith("GPU 0: card lost (GPU is lost); check `nvidia-smi` and `dmesg")
+
+
+def test_the_cpus_are_those_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {9, 3, 4}, raising=False)
+    inventory = take_inventory("none", CLUSTER)
+    assert (inventory.cpus, inventory.cpu_ids) == (3, (3, 4, 9))
+    monkeypatch.delattr("os.sched_getaffinity")
+    inventory = take_inventory("none", CLUSTER)
+    assert (inventory.cpus, inventory.cpu_ids) == (os.cpu_count(), ())
+
+
+def test_samples_leave_out_what_does_not_answer(install: Install) -> None:
+    nvml = install(FakeNvml(None, None))
+    with Sampler(["GPU-0", "GPU-of-no-box", "1"]) as sampler:
+        assert sampler.sample() == [Sample("GPU-0", None, 400, None), Sample("1", None, 400, None)]
+        nvml.fails["nvmlDeviceGetPowerUsage"] = nvml.NVMLError("GPU is lost", LOST)
+        assert sampler.sample() == []
+        del nvml.fails["nvmlDeviceGetPowerUsage"]
+        assert len(sampler.sample()) == 2
+    assert sampler.sample() == []
+    assert nvml.calls == ["init", "shutdown"]
+
+
+def test_a_sampler_without_a_driver_says_so_when_it_is_opened(install: Install) -> None:
+    install(silent())
+    with pytest.raises(NoDriverError), Sampler(["GPU-0"]):
+        raise AssertionError("it was opened")
 
 
 def test_a_box_without_cards_takes_cpus(install: Install) -> None:

@@ -24,12 +24,8 @@ NO_WISHES = Wishes()
 
 # A driver as far as lab knows it: whole cards, and one that is cut into slices.
 DRIVER = '''
-NVML_DEVICE_MIG_ENABLE = 1
-class NVMLError(Exception): pass
-class NVMLError_NotSupported(NVMLError): pass
-class NVMLError_FunctionNotFound(NVMLError): pass
-class NVMLError_NotFound(NVMLError): pass
-class Memory: total = 80 * 2**30
+class NVMLError(Exception): value = 3
+class Memory: total = free = 80 * 2**30
 CARDS = {cards}
 def nvmlInit(): {init}
 def nvmlShutdown(): pass
@@ -44,6 +40,10 @@ def nvmlDeviceGetMemoryInfo(handle): return Memory
 def nvmlDeviceGetMigMode(handle): return (1 if CARDS[handle[0]] else 0, 0)
 def nvmlDeviceGetMaxMigDeviceCount(handle): return CARDS[handle[0]]
 def nvmlDeviceGetMigDeviceHandleByIndex(handle, part): return (handle[0], part)
+def __getattr__(name):
+    if not name.startswith("nvml"): raise AttributeError(name)
+    def refuse(*_): raise NVMLError("Not Supported")
+    return refuse
 '''  # fmt: skip
 
 
@@ -106,6 +106,27 @@ def test_slices_are_pinned_by_their_uuids() -> None:
         *((mig_of(index),) for index in range(3)),
     ]
     assert planned(box(0, slices=1)).tasks[3].gpus == (mig_of(0),)
+
+
+@pytest.mark.parametrize(
+    ("whole", "slices", "wishes", "expected"),
+    [
+        (0, 7, NO_WISHES, (7, 1)),
+        (0, 14, NO_WISHES, (8, 1)),
+        (8, 7, NO_WISHES, (8, 1)),
+        (0, 7, Wishes(workers=3), (3, 1)),
+        (8, 7, Wishes(workers=4), (4, 2)),  # the slices stay idle
+        (1, 3, Wishes(workers=2), (2, 1)),
+        (0, 2, Wishes(workers=5), (5, 1)),
+        (0, 2, Wishes(workers=5, nodes=1), (5, 1)),
+    ],
+)
+def test_a_worker_gets_one_slice_at_most(
+    whole: int, slices: int, wishes: Wishes, expected: tuple[int, int]
+) -> None:
+    workers = [t for t in planned(box(whole, slices=slices), wishes).tasks if t.job == "worker"]
+    (each,) = {len(task.gpus) for task in workers}
+    assert (len(workers), each) == expected
 
 
 def test_the_text_says_what_it_was_made_for() -> None:

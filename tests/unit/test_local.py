@@ -70,6 +70,25 @@ def test_gpus_are_pinned_by_variables() -> None:
     assert json.loads(environs["ps-0"]["LAB_CLUSTER"]) == PLAN.cluster_spec()
 
 
+def test_a_card_that_is_shared_is_pinned_by_its_uuid_and_grows() -> None:
+    """Without a fraction the program's server takes what it needs: see the programs."""
+    shared = replace(PLAN.tasks[1], gpus=("GPU-a",), shares_gpus=True)
+    plan = replace(PLAN, tasks=(PLAN.tasks[0], shared, replace(shared, index=1)))
+    tasks = layout.tasks_of(plan, Isolation.PROCESSES, root=Path("/p"), runs=Path("/v"))
+    for task in tasks[1:]:
+        assert task.environ["CUDA_VISIBLE_DEVICES"] == "GPU-a"
+        assert "LAB_GPU_MEMORY_FRACTION" not in task.environ
+
+
+@pytest.mark.parametrize("program", ["mnist_async.py", "mnist_sync.py"])
+def test_gpu_options_stand_on_the_server(program: str) -> None:
+    """A session's would come too late: the server has made its devices by then."""
+    text = (ROOT / "scripts" / program).read_text()
+    server = text.index("tf.train.Server(")
+    for option in ("per_process_gpu_memory_fraction = ", "allow_growth = True", '["GPU"] = 0'):
+        assert 0 < text.index(option) < server
+
+
 def test_notices_name_what_is_missing() -> None:
     assert layout.notices_of(replace(PLAN, tasks=PLAN.tasks[:2]), None) == []
     lines = layout.notices_of(PLAN, "forbidden")

@@ -6,12 +6,13 @@ import dataclasses
 
 import pytest
 
+from lab.busy import busy
 from lab.cluster import Cluster, parse_cluster
 from lab.errors import InputError, LabError
-from lab.gpus import Gpu, Inventory, take_inventory
+from lab.gpus import Gpu, Inventory, Process, take_inventory
 from lab.plan import Link, Plan, place
 from lab.sizes import GIB
-from tests.golden.boxes import box, mig_of, uuid_of
+from tests.golden.boxes import box, mig_of, uuid_of, wired
 
 
 def cluster(nodes: str, jobs: str, rest: str = "") -> Cluster:
@@ -205,3 +206,170 @@ def test_notices_of_the_inventory_come_first() -> None:
     plan = place(TWO, Inventory("none", (), 1, GIB, ("no NVIDIA driver answers",)))
     assert plan.notices[0] == "no NVIDIA driver answers"
     assert len(plan.notices) == 2
+
+
+def test_limits_that_are_too_much_together_are_said() -> None:
+    nodes = "{a: {memory: 3GiB}, b: {memory: 3GiB}, c: {memory: 64GiB}}"
+    plan = place(cluster(nodes, "{worker: {on: [a, b]}}"), Inventory("none", (), 2, 4 * GIB))
+    assert [task.memory_bytes for task in plan.tasks] == [3 * GIB, 3 * GIB]
+    assert plan.notices == plan.shortfalls
+    assert plan.notices[-1].startswith(
+        "the nodes' memory limits are 6 GiB together, and this box has 4 GiB"
+    )
+    enough = place(cluster(nodes, "{worker: {on: [a]}}"), Inventory("none", (), 2, 4 * GIB))
+    assert not any("together" in notice for notice in enough.notices)
+
+
+# ---- CPUs close to cards
+
+HALVES = (0, 0, 0, 0, 1, 1, 1, 1)
+NEAR = {0: range(8), 1: range(8, 16)}
+
+
+def sets(plan: Plan) -> dict[str, str | None]:
+    return {task.name: task.cpuset for task in plan.tasks}
+
+
+def why(plan: Plan, name: str) -> str:
+    (line,) = (each for each in plan.reasons if each.startswith(f"{name}: "))
+    return line
+
+
+def test_cpus_are_those_of_the_cards_numa_node() -> None:
+    description = cluster(
+        "{a: {cpus: 2}, b: {gpus: [4], cpus: 4}, c: {gpus: [0], cpus: 4}}",
+        "{ps: {on: [a]}, worker: {on: [b, c]}}",
+    )
+    plan = place(description, wired(HALVES, affinity=NEAR, cpus=16))
+    assert sets(plan) == {"ps-0": "4-5", "worker-0": "8-11", "worker-1": "0-3"}
+    assert why(plan, "worker-0") == "worker-0: CPUs 8-11, close to its cards"
+    assert why(plan, "ps-0") == "ps-0: CPUs 4-5"
+    unknown = place(description, wired(HALVES, cpus=16))
+    assert sets(unknown) == {"ps-0": "0-1", "worker-0": "2-5", "worker-1": "6-9"}
+    assert why(unknown, "worker-0").endswith("; which ones are close to its cards is not known")
+
+
+def test_where_close_cpus_do_not_suffice_tasks_get_equally_many_of_them() -> None:
+    description = cluster(
+        "{a: {}, b: {gpus: [4], cpus: 6}, c: {gpus: [5], cpus: 6}}",
+        "{ps: {on: [a]}, worker: {on: [b, c]}}",
+    )
+    plan = place(description, wired(HALVES, affinity=NEAR, cpus=16))
+    assert sets(plan) == {"ps-0": "4-7", "worker-0": "0-1,8-11", "worker-1": "2-3,12-15"}
+    assert why(plan, "worker-1") == (
+        "worker-1: CPUs 2-3,12-15; no more close to its cards were left, so 2-3 are not"
+    )
+
+
+def test_a_task_on_two_numa_nodes_gets_cpus_of_both() -> None:
+    description = cluster("{a: {gpus: [3, 4], cpus: 4}}", "{worker: {on: [a]}}")
+    plan = place(description, wired(HALVES, affinity=NEAR, cpus=16))
+    assert sets(plan) == {"worker-0": "0-1,8-9"}
+
+
+def test_only_cpus_that_may_be_used_are_given_away() -> None:
+    description = cluster("{a: {}, b: {gpus: [4]}}", "{ps: {on: [a]}, worker: {on: [b]}}")
+    whole = wired(HALVES, affinity=NEAR, cpus=16)
+    plan = place(description, dataclasses.replace(whole, cpus=4, cpu_ids=(1, 3, 5, 9)))
+    assert sets(plan) == {"ps-0": "3,5", "worker-0": "1,9"}
+    none_close = place(description, dataclasses.replace(whole, cpus=2, cpu_ids=(1, 3)))
+    assert (
+        why(none_close, "worker-0") == "worker-0: CPU 1; none that is close to its cards was left"
+    )
+    few = place(description, dataclasses.replace(whole, cpus=1, cpu_ids=(3,)))
+    assert why(few, "worker-0") == "worker-0: no CPUs of its own"
+    assert few.shortfalls == ("1 CPU for 2 tasks: CPU sets are left out",)
+
+
+# ---- Reasons
+
+
+def test_every_node_with_cards_is_explained() -> None:
+    description = cluster(
+        "{a: {}, b: {gpus: [1, 0]}, c: {gpus: 2}}", "{ps: {on: [a]}, worker: {on: [b, c]}}"
+    )
+    plan = place(description, wired(HALVES, {(2, 3): 18}))
+    assert gpus(plan)["worker-0"] == [uuid_of(1), uuid_of(0)]
+    assert plan.reasons[:2] == (
+        f"b: {uuid_of(1)}, {uuid_of(0)} (1, 0): as pinned",
+        f"c: {uuid_of(2)}, {uuid_of(3)} (2, 3): NUMA node 0, 18 NVLinks between them",
+    )
+    assert [line.split(":")[0] for line in plan.reasons[2:]] == ["ps-0", "worker-0", "worker-1"]
+    elsewhere = place(TWO, take_inventory("index", TWO))
+    assert elsewhere.reasons[0].startswith("tf1: GPU 0: the next free ones; nothing is known of")
+    assert place(TWO, Inventory("none", (), 64, GIB)).reasons[0].startswith("ps-0: CPUs 0-20")
+
+
+# ---- Slices
+
+
+@pytest.mark.parametrize("pin", ["3", uuid_of(3)])
+def test_a_card_that_is_cut_is_not_given_as_a_whole(pin: str) -> None:
+    description = cluster(f"{{a: {{gpus: [{pin}]}}}}", "{worker: {on: [a]}}")
+    cut = box(3, slices=2)
+    both = dataclasses.replace(cut, gpus=(*cut.gpus, Gpu(3, uuid_of(3))))
+    for inventory in (dataclasses.replace(cut, gpus=(*cut.gpus, Gpu(4, uuid_of(4)))), both):
+        with pytest.raises(InputError) as caught:
+            place(description, inventory)
+        assert f"nodes.a.gpus: GPU {pin} is cut into MIG slices ({mig_of(0)}, {mig_of(1)})" in str(
+            caught.value
+        )
+        assert "pin slices by their UUIDs" in caught.value.mend
+    with pytest.raises(LabError, match="needs 4 GPUs, and this box has 3 GPUs and 2 MIG slices"):
+        place(cluster("{a: {gpus: 4}}", "{worker: {on: [a]}}"), both)
+
+
+@pytest.mark.parametrize(
+    ("pins", "job", "expected"),
+    [
+        ((mig_of(0), mig_of(1)), "{on: [a]}", "worker-0 would get 2 MIG slices, and CUDA"),
+        ((uuid_of(0), mig_of(1)), "{on: [a]}", "worker-0 would get 1 MIG slice and 1 GPU, and"),
+        ((mig_of(0), mig_of(1)), "{on: [a, a], share: true}", "worker-0 would get 2 MIG slices"),
+    ],
+)
+def test_a_task_uses_one_slice_at_most(pins: tuple[str, ...], job: str, expected: str) -> None:
+    nodes = f"{{a: {{gpus: [{', '.join(pins)}]}}}}"
+    description = cluster(nodes, f"{{worker: {job}}}")
+    for inventory in (box(1, slices=2), take_inventory("index", description)):
+        with pytest.raises(InputError, match=expected) as caught:
+            place(description, inventory)
+        assert "give every task one slice" in caught.value.mend
+
+
+def test_tasks_may_have_a_slice_each_and_share_one() -> None:
+    nodes = f"{{a: {{gpus: [{mig_of(0)}, {mig_of(1)}]}}}}"
+    each = place(cluster(nodes, "{worker: {on: [a, a]}}"), box(1, slices=2))
+    assert gpus(each) == {"worker-0": [mig_of(0)], "worker-1": [mig_of(1)]}
+    job = "{worker: {on: [a, a], gpus: 1, share: true}}"
+    assert gpus(place(cluster(nodes, job), box(1, slices=2))) == {
+        "worker-0": [mig_of(0)],
+        "worker-1": [mig_of(0)],
+    }
+
+
+# ---- Cards in use
+
+
+def test_cards_that_are_in_use_are_named_with_their_tasks_and_processes() -> None:
+    book = cluster(
+        "{tf1: {gpus: 1}, tf2: {gpus: [2]}, tf3: {gpus: [1]}}",
+        f"{{ps: {{on: [tf3]}}, worker: {{on: [{', '.join(['tf1'] * 5)}], share: true}},"
+        " chief: {on: [tf2]}}",
+    )
+    whole = box(3)
+    used = (
+        Process(4711, "python", 3435973837),
+        Process(12, "evil\x1b[31m" + "x" * 99, None),
+        Process(13, "", 0),
+    )
+    cards = tuple(dataclasses.replace(gpu, processes=used[: 3 - gpu.index]) for gpu in whole.gpus)
+    inventory = dataclasses.replace(whole, gpus=cards)
+    many, one = busy(place(book, inventory), inventory)
+    # The card of tf3, which no task holds, may be used by whoever likes.
+    assert one == f"GPU 2 ({uuid_of(2)}, chief-0) is in use: python (pid 4711, 3.2 GiB)"
+    assert many.startswith(
+        f"GPU 0 ({uuid_of(0)}, worker-0, worker-1, worker-2 and 2 more) is in use: python (pid"
+    )
+    assert "evil\\x1b[31mxxx" in many
+    assert many.endswith("… (pid 12), a process (pid 13, 0 B)")
+    assert busy(place(book, whole), whole) == []

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from lab.backends.local.layout import cpus_of
+from lab.busy import busy
 from lab.cluster import Cluster, parse_cluster
 from lab.errors import DescriptionError, LabError
-from lab.gpus import Inventory
+from lab.gpus import Gpu, Inventory, Pair, Process
 from lab.plan import Plan, place
 from lab.render import render
 from lab.sizes import GIB
@@ -88,13 +91,72 @@ sharing = valid(
     ),
 )
 
-inventories = st.builds(
-    box,
-    st.integers(0, 10),
-    slices=st.integers(0, 4),
-    cpus=st.integers(1, 40),
-    memory_bytes=st.integers(1, 128).map(lambda gib: gib * GIB),
-) | st.builds(Inventory, st.just("none"), st.just(()), st.integers(1, 40), st.just(8 * GIB))
+# Counts only, as many as a box may have or a few more.
+
+counted = valid(
+    nodes=st.fixed_dictionaries(
+        dict.fromkeys(NODES, st.fixed_dictionaries({"gpus": st.integers(0, 4)}))
+    ),
+    jobs=st.just({"worker": {"on": NODES}}),
+)
+
+
+@st.composite
+def wired(draw: st.DrawFn) -> Inventory:
+    """A box of which anything may be known, half known, or contradict itself."""
+    count = draw(st.integers(0, 10))
+    homes = st.sampled_from([0, 1, 2, None])
+    numa: list[int | None] = draw(st.lists(homes, min_size=count, max_size=count))
+    usable = draw(st.just(()) | st.sets(st.integers(0, 63), min_size=1).map(sorted).map(tuple))
+    affinity = {
+        node: tuple(sorted(draw(st.just(set()) | st.sets(st.integers(0, 63))))) for node in range(3)
+    }
+    links = draw(st.sampled_from(["none", "same", "any"]))
+    pairs = [
+        Pair(
+            first,
+            second,
+            18 if links == "same" else draw(st.sampled_from([0, 0, 4, 8])),
+            draw(st.sampled_from(["", "PIX", "NODE", "SYS", "NEW"])) if links == "any" else "",
+        )
+        for first, second in combinations(range(count), 2)
+        if links != "none" and (links == "same" or draw(st.booleans()))
+    ]
+    cut = draw(st.sets(st.integers(0, count))) if draw(st.booleans()) else set()
+    cards: list[Gpu] = []
+    names = iter(range(8))
+    for index in range(count):
+        node = numa[index]
+        process = (Process(4711, "py\x1bthon", draw(st.none() | st.integers(0, 2**36))),)
+        common: dict[str, Any] = {
+            "numa_node": node,
+            "cpus": () if node is None else affinity[node],
+            "processes": draw(st.just(()) | st.just(process)),
+        }
+        slices = [next(names, None) for _ in range(2)] if index in cut else []
+        # A card that is cut should not stand there as a whole; if it does, it is not given away.
+        if not any(each is not None for each in slices) or draw(st.booleans()):
+            cards.append(Gpu(index, uuid_of(index), "Card", **common))
+        cards += [
+            Gpu(index, mig_of(each), "Slice", slice_of=uuid_of(index), **common)
+            for each in slices
+            if each is not None
+        ]
+    cpus = len(usable) or draw(st.integers(1, 64))
+    return Inventory("uuid", tuple(cards), cpus, 8 * GIB, cpu_ids=usable, pairs=tuple(pairs))
+
+
+inventories = (
+    st.builds(
+        box,
+        st.integers(0, 10),
+        slices=st.integers(0, 4),
+        cpus=st.integers(1, 40),
+        memory_bytes=st.integers(1, 128).map(lambda gib: gib * GIB),
+    )
+    | st.builds(Inventory, st.just("none"), st.just(()), st.integers(1, 40), st.just(8 * GIB))
+    | wired()
+)
 
 
 @settings(max_examples=1000, deadline=None)
@@ -108,6 +170,14 @@ def test_any_description_gives_an_error_or_a_plan_that_gives_nothing_twice(
 @settings(max_examples=1000, deadline=None)
 @given(pinned, inventories)
 def test_pins_give_an_error_or_a_plan_that_gives_nothing_twice(
+    description: dict[str, Any], inventory: Inventory
+) -> None:
+    check(description, inventory)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(counted | pinned, wired())
+def test_counts_on_any_box_give_an_error_or_a_plan_whose_nodes_are_close(
     description: dict[str, Any], inventory: Inventory
 ) -> None:
     check(description, inventory)
@@ -138,8 +208,11 @@ def check(description: dict[str, Any], inventory: Inventory) -> None:
     event("placed")
     gives_no_gpu_twice(cluster, plan)
     gives_all_that_is_asked(cluster, plan)
+    gives_no_card_beside_its_slices(plan, inventory)
+    spans_no_more_than_it_must(cluster, plan, inventory)
     gives_no_cpu_twice(plan, inventory)
     gives_no_port_twice(plan)
+    explains_itself(plan, inventory)
     assert place(parse_cluster(data, "cluster.yaml"), inventory) == plan
     assert render(plan) == render(place(cluster, inventory))
 
@@ -180,25 +253,89 @@ def gives_all_that_is_asked(cluster: Cluster, plan: Plan) -> None:
             assert len(node.gpus) == cluster.nodes[node.name].gpu_count
 
 
+def gives_no_card_beside_its_slices(plan: Plan, inventory: Inventory) -> None:
+    given_ids = {gpu for node in plan.nodes for gpu in node.gpus}
+    assert given_ids <= {gpu.device_id for gpu in inventory.gpus}
+    parents = {gpu.slice_of for gpu in inventory.gpus if gpu.is_slice}
+    assert not given_ids & parents
+    for task in plan.tasks:
+        assert len(task.gpus) == 1 or not any(gpu.startswith("MIG-") for gpu in task.gpus)
+
+
+def spans_no_more_than_it_must(cluster: Cluster, plan: Plan, inventory: Inventory) -> None:
+    """Serves the nodes again, the largest first, and counts what was free for each."""
+    if plan.mode == "none":
+        return
+    of_node = {node.name: node.gpus for node in plan.nodes}
+    homes = {gpu.device_id: gpu.numa_node for gpu in inventory.gpus}
+    parents = {gpu.slice_of for gpu in inventory.gpus}
+    pinned_ids = {gpu for name in of_node if cluster.nodes[name].pins for gpu in of_node[name]}
+    free = {
+        gpu.device_id
+        for gpu in inventory.gpus
+        if not gpu.is_slice and gpu.device_id not in pinned_ids | parents
+    }
+    counts = {n: node.gpu_count for n, node in cluster.nodes.items() if not node.pins}
+    for name in sorted(counts, key=lambda name: -counts[name]):
+        if counts[name] == 0:
+            assert of_node[name] == ()
+            continue
+        there = Counter(homes[gpu] for gpu in free)
+        taken = Counter(homes[gpu] for gpu in of_node[name])
+        assert set(of_node[name]) <= free
+        if len(taken) == 1:
+            (home,) = taken
+            # No smaller one would have done.
+            assert there[home] == min(size for size in there.values() if size >= counts[name])
+        else:
+            event("spans")
+            assert max(there.values()) < counts[name]
+            assert sum(sorted(there.values())[1 - len(taken) :]) < counts[name]
+        free -= set(of_node[name])
+
+
 def gives_no_cpu_twice(plan: Plan, inventory: Inventory) -> None:
     assert inventory.cpus is not None
+    usable = set(inventory.cpu_ids or range(inventory.cpus))
     sets = [task.cpuset for task in plan.tasks]
-    assert (None in sets) == (inventory.cpus < len(sets))
-    cpus = [cpu for cpuset in sets if cpuset is not None for cpu in members(cpuset)]
+    assert (None in sets) == (len(usable) < len(sets))
+    cpus = [cpu for cpuset in sets if cpuset is not None for cpu in cpus_of(cpuset)]
     assert len(cpus) == len(set(cpus))
-    assert all(0 <= cpu < inventory.cpus for cpu in cpus)
+    assert usable.issuperset(cpus)
+    close = {gpu.device_id: set(gpu.cpus) & usable for gpu in inventory.gpus}
+    left = usable.difference(cpus)
     for task in plan.tasks:
         if task.cpus is not None:
-            assert 0 < task.cpus <= inventory.cpus
-        if task.cpus is not None and task.cpuset is not None:
-            assert task.cpus <= len(members(task.cpuset))
+            assert 0 < task.cpus <= len(usable)
+        if task.cpuset is not None:
+            own = cpus_of(task.cpuset)
+            assert own
+            assert task.cpus is None or task.cpus <= len(own)
+            near = set[int]().union(*(close[gpu] for gpu in task.gpus))
+            without = {c for t in plan.tasks if t.cpuset and not t.gpus for c in cpus_of(t.cpuset)}
+            if near and own - near:
+                event("has CPUs that are not close")
+                # Then nobody without cards has any that are close, and none was left over.
+                assert not near & (left | without)
         if task.memory_bytes is not None:
             assert 0 < task.memory_bytes <= (inventory.memory_bytes or 0)
+    if not any(gpu.cpus for gpu in inventory.gpus):
+        order = [cpu for cpuset in sets if cpuset is not None for cpu in sorted(cpus_of(cpuset))]
+        assert order == sorted(usable)[: len(order)]
 
 
-def members(cpuset: str) -> range:
-    first, _, last = cpuset.partition("-")
-    return range(int(first), int(last or first) + 1)
+def explains_itself(plan: Plan, inventory: Inventory) -> None:
+    named = [line.partition(": ")[0] for line in plan.reasons]
+    assert named == [n.name for n in plan.nodes if n.gpus] + [t.name for t in plan.tasks]
+    for task in plan.tasks:
+        (line,) = (each for each in plan.reasons if each.startswith(f"{task.name}: "))
+        assert task.cpuset is None or f" {task.cpuset}" in line
+    assert set(plan.shortfalls) <= set(plan.notices)
+    used = {gpu for task in plan.tasks for gpu in task.gpus}
+    in_use = [gpu for gpu in inventory.gpus if gpu.processes and gpu.device_id in used]
+    lines = busy(plan, inventory)
+    assert len(lines) == len(in_use)
+    assert all(line.isprintable() for line in (*lines, *plan.reasons))
 
 
 def gives_no_port_twice(plan: Plan) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import signal
+import threading
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -78,6 +81,16 @@ def test_a_silent_task_is_said_to_be_silent(monkeypatch: pytest.MonkeyPatch) -> 
     assert drawn(view, 80)[-2].endswith("1 update")
     now = 107.0
     assert drawn(view, 80)[-2].endswith("silent 7 s")
+
+
+def test_the_thread_that_draws_takes_no_signal() -> None:
+    before = {thread.ident for thread in threading.enumerate()}
+    with LiveView(info(), Console(file=io.StringIO(), force_terminal=True)):
+        (drawing,) = (thread for thread in threading.enumerate() if thread.ident not in before)
+        words = Path(f"/proc/self/task/{drawing.native_id}/status").read_text().split()
+    blocked = int(words[words.index("SigBlk:") + 1], 16)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        assert blocked & 1 << number - 1
 
 
 def test_records_that_come_again_count_once() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from lab.backends import Say
+from lab.backends import Check, Say, no_check
 from lab.backends.compose import names, state
 from lab.backends.compose.cli import Compose, compose_version, docker
 from lab.backends.compose.downloads import announcement
@@ -66,7 +66,9 @@ class ComposeBackend:
             " LAB_BASE_IMAGE=lab-base:bookworm"
         )
 
-    def up(self, plan: Plan, *, root: Path, say: Say) -> ComposeEnvironment:
+    def up(
+        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check
+    ) -> ComposeEnvironment:
         """Boot an environment and wait until every agent is there.
 
         Nothing that was there before is touched when it fails; all that was added is removed.
@@ -92,6 +94,7 @@ class ComposeBackend:
             wait_until_up(self._engine, environment.seen, say, timeout_s=self._ready_s)
             if restart_stranded(self._engine, environment.seen(), say):
                 wait_until_up(self._engine, environment.seen, say, timeout_s=self._ready_s)
+            check(environment)
             undo.pop_all()
         return environment
 

@@ -38,8 +38,8 @@ _LEFT_OUT: Final = frozenset(
     }
 )
 
-OLDEST: Final = (2, 17)
-"""The first compose that knows `depends_on: {…: {restart: true}}`."""
+OLDEST: Final = (2, 19)
+"""The first compose that knows the flag `--progress`; all else that is used is older."""
 
 
 def docker() -> str:
@@ -81,7 +81,7 @@ def compose_version() -> str:
     if numbers < OLDEST:
         raise LabError(
             f"docker compose {visible(version)} is too old",
-            "install 2.17 or later, or use `--backend local`",
+            "install 2.19 or later, or use `--backend local`",
         )
     return visible(version)
 

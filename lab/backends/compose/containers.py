@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lab.backends.compose import names
+from lab.task.text import short
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +23,13 @@ class Seen:
         node: The node that it belongs to.
         state: The engine's word: `created`, `running`, `exited`.
         health: `healthy`, `starting`, `unhealthy`, or "" where it has no health check.
+        fault: What the newest health check says of one that is unhealthy, or "".
         exit_code: Its last exit code.
         error: Why it did not start, in the engine's words, or "".
         started: When it started, in UTC with all nine decimals, so that it sorts as text.
-        gpus: Device ids that it was given.
+        gpus: Device ids that the engine gives it; `all`, or a number of any, where it was asked for
+            no certain ones.
+        planned: Device ids that it was planned to have.
         variables: Its environment.
         cluster_sha256: Digest of the description that it came from.
         image: The id of its image.
@@ -42,10 +46,12 @@ class Seen:
     node: str
     state: str
     health: str
+    fault: str
     exit_code: int
     error: str
     started: str
     gpus: tuple[str, ...]
+    planned: tuple[str, ...]
     variables: Mapping[str, str]
     cluster_sha256: str
     image: str
@@ -66,9 +72,10 @@ class Seen:
 
     @property
     def detail(self) -> str:
-        """`running (healthy)`, `exited (1)`."""
+        """`running (healthy)`, `running (unhealthy: …)`, `exited (1)`."""
         if self.running:
-            return f"running ({self.health})" if self.health else "running"
+            health = f"{self.health}: {self.fault}" if self.fault else self.health
+            return f"running ({health})" if health else "running"
         return f"exited ({self.exit_code})" if self.state == "exited" else self.state
 
     def cluster_spec(self) -> dict[str, list[str]]:
@@ -82,7 +89,8 @@ def read(attributes: Mapping[str, Any]) -> Seen:
     config, state, host = attributes["Config"], attributes["State"], attributes["HostConfig"]
     labels: Mapping[str, str] = config.get("Labels") or {}
     pairs = (entry.partition("=") for entry in config.get("Env") or [])
-    requests = host.get("DeviceRequests") or []
+    given = _given(host.get("DeviceRequests") or [])
+    health = state.get("Health") or {}
     mounts = attributes.get("Mounts") or []
     return Seen(
         id=attributes["Id"],
@@ -91,11 +99,15 @@ def read(attributes: Mapping[str, Any]) -> Seen:
         task=labels.get(names.TASK, ""),
         node=labels.get(names.NODE, ""),
         state=state["Status"],
-        health=(state.get("Health") or {}).get("Status", ""),
+        health=health.get("Status", ""),
+        fault=_fault(health),
         exit_code=state["ExitCode"],
         error=state.get("Error", ""),
         started=_sortable(state["StartedAt"]),
-        gpus=tuple(card for request in requests for card in request.get("DeviceIDs") or ()),
+        gpus=given,
+        planned=tuple(filter(None, labels[names.GPUS].split(",")))
+        if names.GPUS in labels
+        else given,
         variables={name: value for name, _, value in pairs},
         cluster_sha256=labels.get(names.CLUSTER_SHA256, ""),
         image=attributes["Image"],
@@ -111,6 +123,26 @@ def read(attributes: Mapping[str, Any]) -> Seen:
             "",
         ),
     )
+
+
+def _given(requests: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The cards of its device requests; a count of -1 is the engine's word for all of them."""
+    found: list[str] = []
+    for request in requests:
+        count = request.get("Count") or 0
+        # CDI names a card with its kind: `nvidia.com/gpu=GPU-…`.
+        found += [card.rpartition("=")[2] for card in request.get("DeviceIDs") or ()]
+        found += ["all" if count < 0 else f"{count} of any"] if count else []
+    return tuple(found)
+
+
+def _fault(health: Mapping[str, Any]) -> str:
+    """The last line of the newest health check, where the container is unhealthy."""
+    probes = health.get("Log") or []
+    if health.get("Status") != "unhealthy" or not probes:
+        return ""
+    lines = str(probes[-1].get("Output", "")).strip().splitlines()
+    return short(lines[-1]) if lines else ""
 
 
 def _sortable(time: str) -> str:

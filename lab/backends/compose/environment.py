@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from lab.backends import Chunk, Say, TaskInfo
-from lab.backends.compose import names, state
+from lab.backends import Chunk, Say, TaskInfo, looking
+from lab.backends.compose import names, sight, state
 from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel
 from lab.backends.compose.cli import child, compose_version, docker, lines_of
 from lab.backends.compose.containers import Seen, read
@@ -19,6 +19,7 @@ from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.compose.origin import compose_file
 from lab.backends.compose.removal import remove
 from lab.errors import InputError, LabError
+from lab.pinning import Sight
 from lab.task.frames import FrameError, read_frames
 from lab.task.protocol import Request
 from lab.task.text import visible
@@ -72,7 +73,7 @@ class ComposeEnvironment:
                     task=each.task,
                     node=each.node,
                     address=each.cluster_spec()[job][int(index)],
-                    gpus=each.gpus,
+                    gpus=each.planned,
                     alive=each.up,
                     detail=each.detail,
                 )
@@ -85,10 +86,10 @@ class ComposeEnvironment:
         Raises:
             LabError: Another run is under way, or no agent is there to hear of it.
         """
-        down = [task.task for task in self.tasks() if not task.alive]
+        down = [task for task in self.tasks() if not task.alive]
         if down:
             raise LabError(
-                f"{down[0]} of environment {self.project} is not up",
+                f"{down[0].task} of environment {self.project} is not up: {down[0].detail}",
                 f"see `lab ps`, then `lab down` and `lab up` ({len(down)} tasks are down)"
                 if len(down) > 1
                 else "see `lab ps` and `lab logs`, then `lab down` and `lab up`",
@@ -165,6 +166,17 @@ class ComposeEnvironment:
         if not seen.running:
             raise LabError(f"{task} does not run: {seen.detail}", "bring it up with `lab up`")
         return [docker(), "exec", "--interactive", "--tty", seen.name, "bash"]
+
+    def look(self, *, tensorflow: bool) -> dict[str, Sight]:
+        """What every task, and every node, sees of the box's GPUs now; see `Environment`."""
+        seen = self.seen()
+
+        def asking(task: Seen) -> Callable[[], Sight]:
+            return lambda: sight.of_task(self._engine, task, tensorflow=tensorflow)
+
+        asks = {each.task: asking(each) for each in seen if each.task}
+        nodes = {each.service: sight.of_anchor(each) for each in seen if not each.task}
+        return looking.ask_all(asks, tensorflow=tensorflow) | nodes
 
     def provenance(self) -> dict[str, str]:
         """Digest of the image that really runs, and versions of engine, kernel and compose."""

@@ -7,6 +7,7 @@ from typing import Final
 PROJECT: Final = "lab.project"
 NODE: Final = "lab.node"
 TASK: Final = "lab.task"
+GPUS: Final = "lab.gpus"
 CLUSTER_SHA256: Final = "lab.cluster-sha256"
 
 COMPOSE_SERVICE: Final = "com.docker.compose.service"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.backends import Environment, Say
+from lab.backends import Check, Environment, Say, no_check
 from lab.backends.local import isolation, layout, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.interpreter import command, environ
@@ -44,20 +44,21 @@ class LocalBackend:
         """Processes need nothing beside what `unavailable` looks for."""
         return None
 
-    def up(self, plan: Plan, *, root: Path, say: Say) -> LocalEnvironment:
+    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> LocalEnvironment:
         """Boot an environment and wait until every agent is there.
 
         Args:
             plan: What to boot.
             root: The project's directory, with `scripts/` and `data/`.
             say: Receives progress.
+            check: Called once every agent is there; what it raises fails the boot.
 
         Raises:
             LabError: It did not come up; nothing is left behind.
         """
         try:
             with state.locked(plan.name):
-                return self._up(plan, root.resolve(), say)
+                return self._up(plan, root.resolve(), say, check)
         except OSError as error:
             raise LabError(
                 f"the state directory {state.base()} cannot be used: {error.strerror}",
@@ -78,7 +79,7 @@ class LocalBackend:
         """Every environment of this backend that is up."""
         return list(_found())
 
-    def _up(self, plan: Plan, root: Path, say: Say) -> LocalEnvironment:
+    def _up(self, plan: Plan, root: Path, say: Say, check: Check) -> LocalEnvironment:
         there = self.find(plan.name)
         if there is not None:
             raise LabError(
@@ -91,7 +92,7 @@ class LocalBackend:
             self._check_ports(layout.ports_of(layout.addresses_of(plan, kind)))
         for notice in layout.notices_of(plan, why_not):
             say(notice)
-        return _boot(plan, kind, state.place(plan.name), root=root, say=say)
+        return _boot(plan, kind, state.place(plan.name), root=root, say=say, check=check)
 
     def _check_ports(self, ports: list[int]) -> None:
         """Its servers listen only while a run lasts, so that a look at the ports is not enough."""
@@ -114,7 +115,9 @@ def _found() -> Iterator[LocalEnvironment]:
             yield LocalEnvironment(place, record)
 
 
-def _boot(plan: Plan, kind: Isolation, place: Place, *, root: Path, say: Say) -> LocalEnvironment:
+def _boot(
+    plan: Plan, kind: Isolation, place: Place, *, root: Path, say: Say, check: Check
+) -> LocalEnvironment:
     if place.directory.exists():
         # What a dead environment has left; its runs were kept until now.
         shutil.rmtree(place.directory)
@@ -147,6 +150,8 @@ def _boot(plan: Plan, kind: Isolation, place: Place, *, root: Path, say: Say) ->
             stdin.write(GO)
         environment = LocalEnvironment(place, record)
         _wait_for_agents(environment, supervisor, place)
+        say(f"local: {len(record.tasks)} tasks on {len(record.nodes)} pseudo-nodes are up ({kind})")
+        check(environment)
     except (ProcessLookupError, BrokenPipeError) as error:
         fault = _ended_at_once(plan.name, supervisor, place)
         _undo(place, supervisor)
@@ -154,7 +159,6 @@ def _boot(plan: Plan, kind: Isolation, place: Place, *, root: Path, say: Say) ->
     except BaseException:
         _undo(place, supervisor)
         raise
-    say(f"local: {len(record.tasks)} tasks on {len(record.nodes)} pseudo-nodes are up ({kind})")
     return environment
 
 

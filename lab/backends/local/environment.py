@@ -9,18 +9,20 @@ import os
 import platform
 import shutil
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lab.backends import Chunk, Say, TaskInfo
+from lab.backends import Chunk, Say, TaskInfo, looking
 from lab.backends.local import state
 from lab.backends.local.interpreter import environ
 from lab.backends.local.process import Identity, descendants, inner_pid, running
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow as follow_lines
 from lab.errors import InputError, LabError
+from lab.pinning import Sight
 from lab.task import volume as run_volume
 from lab.task.protocol import Request, Volume
 
@@ -184,11 +186,41 @@ class LocalEnvironment:
         }
         variables = [f"{name}={value}" for name, value in own.items()]
         project = str(Path(record.environ["LAB_SCRIPTS"]).parent)
-        inside = ["env", "-C", project, *variables, *_SHELL]
+        return [*self._enter(pid), "env", "-C", project, *variables, *_SHELL]
+
+    def look(self, *, tensorflow: bool) -> dict[str, Sight]:
+        """What every task sees of the box's GPUs now; see `Environment`."""
+        pids = self._agent_pids()
+
+        def asking(task: str) -> Callable[[], Sight]:
+            return lambda: self._look(task, pids.get(task), tensorflow=tensorflow)
+
+        asks = {task.task: asking(task.task) for task in self._record.tasks}
+        return looking.ask_all(asks, tensorflow=tensorflow)
+
+    def _look(self, task: str, pid: int | None, *, tensorflow: bool) -> Sight:
+        # Inside the namespaces its agent has another id, the one that the agent knows itself.
+        own = self._presence_pid(task)
+        if pid is None or own is None:
+            return Sight.untold(self._how_ended(task))
+        module = [self._record.interpreter, "-P", "-m", looking.MODULE, "--pid", str(own)]
+        command = [*self._enter(pid), *module, *looking.words(tensorflow=tensorflow)]
+        done = subprocess.run(
+            command,
+            env=environ(),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        return looking.answer(done.returncode, done.stdout, done.stderr)
+
+    def _enter(self, pid: int) -> list[str]:
+        """The command line prefix that starts a program where this agent is."""
         if self._record.isolation is Isolation.PROCESSES:
-            return inside
-        enter = ["nsenter", "-t", str(pid), "-U", "--preserve-credentials", "-n", "-u", "-m", "-p"]
-        return [*enter, "--", *inside]
+            return []
+        spaces = ["-U", "--preserve-credentials", "-n", "-u", "-m", "-p"]
+        return ["nsenter", "-t", str(pid), *spaces, "--"]
 
     def provenance(self) -> dict[str, str]:
         """What really ran: interpreter, versions, kernel."""

@@ -14,7 +14,7 @@ from lab.run.directory import LAST, runs_dir
 from lab.run.homecoming import bring_one_home
 from lab.run.project import default_name
 from lab.run.summary import summarize
-from lab.run.view import watching
+from lab.run.telemetry import followed
 from lab.run.whereabouts import find, reachable
 
 
@@ -39,7 +39,7 @@ def command(
                 home,
                 say,
                 follow=True,
-                view=lambda: watching(found.run.read),
+                view=lambda: followed(found.run),
             )
         except KeyboardInterrupt:
             raise InterruptError(

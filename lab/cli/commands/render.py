@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 from lab.backends.choose import AUTO
+from lab.cli import planning
 from lab.cli.arguments import Flag, Switch
-from lab.cli.options import ClusterFile, GpuMode
+from lab.cli.options import ClusterFile, Explain, GpuMode, Strict
 from lab.cli.output import say
 from lab.cli.values import text
+from lab.cluster import load_cluster
 from lab.errors import InputError, LabError
-from lab.render import recorded_mode, render_file, stale_diff, write
+from lab.render import recorded_mode, render_file, render_plan, stale_diff, write
 from lab.run.project import cluster_path
 
 
@@ -23,19 +25,28 @@ def command(
         bool, Switch("write nothing; exit 1 and a diff when the file is stale")
     ] = False,
     gpus: GpuMode = AUTO,
+    explain: Explain = False,
+    strict: Strict = False,
     output: Annotated[str, Flag("the file to write, or - for stdout", text, shows="FILE")] = (
         "docker-compose.yml"
     ),
 ) -> None:
     """Render the description as a compose file."""
     path = cluster_path(cluster)
+    if check and (explain or strict):
+        # Whether a file is stale must not depend on who uses the box at the moment.
+        word = "--explain" if explain else "--strict"
+        raise InputError(f"--check only compares: {word} means nothing to it", f"leave out {word}")
     if check:
         _check(path, Path(output), gpus)
-    elif output == "-":
-        sys.stdout.write(render_file(path, gpus, say=say))
+        return
+    draft = planning.draft(load_cluster(path), gpus, explain=explain)
+    draft.heed(strict=strict)
+    if output == "-":
+        sys.stdout.write(render_plan(draft.plan, path))
     else:
         file = Path(output)
-        write(file, render_file(path, gpus, relative_to=file.parent, say=say))
+        write(file, render_plan(draft.plan, path, relative_to=file.parent))
         say(f"{output} is written; boot it with {_boot_command(file)}")
 
 

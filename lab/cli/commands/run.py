@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from lab.backends.choose import AUTO, Choice, backends, check_same, choose
+from lab.backends.proof import boot
+from lab.cli import planning
 from lab.cli.arguments import Flag, Rest, Switch, Word
-from lab.cli.options import BackendName, ClusterFile, GpuMode, RunsDir
+from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict
 from lab.cli.outcome import judge, tell
 from lab.cli.output import say
 from lab.cluster import load_cluster
 from lab.errors import InterruptError
-from lab.gpus import take_inventory
-from lab.plan import place
 from lab.run import project
 from lab.run.directory import RunDir, runs_dir
 from lab.run.homecoming import bring_leftovers_home
 from lab.run.launch import Order, conduct, prepare
 from lab.run.program import names_a_program, read_program
 from lab.run.summary import Summary, summarize
-from lab.run.view import watching
+from lab.run.telemetry import followed
 from lab.task.experiments import EXPERIMENTS, ProgramFlag
 
 
@@ -45,6 +45,8 @@ def command(
     backend: BackendName = AUTO,
     cluster: ClusterFile = None,
     gpus: GpuMode = AUTO,
+    explain: Explain = False,
+    strict: Strict = False,
     data_dir: Annotated[
         str | None, Flag("your own data, in the four IDX files", shows="DIR")
     ] = None,
@@ -71,7 +73,8 @@ def command(
         project.check_program(wanted, root)
     data = project.check_data_dir(data_dir)
     home = runs_dir(runs_dir_)
-    plan = place(described, take_inventory(gpus, described))
+    draft = planning.draft(described, gpus, explain=explain)
+    plan = draft.plan
     chosen = choose(backend, plan, root, backends(), say)
     order = Order(
         experiment=wanted,
@@ -85,9 +88,8 @@ def command(
     if chosen.environment is not None:
         check_same(chosen.environment, plan.cluster_sha256, str(path))
     else:
+        draft.heed(strict=strict)
         bring_leftovers_home(chosen.backend, plan.name, home, say)
-        for notice in plan.notices:
-            say(notice)
     run = prepare(order, home)
     say(f"run {run.run_id}: {run.path}")
     try:
@@ -108,10 +110,10 @@ def command(
 def _conduct(run: RunDir, order: Order, chosen: Choice, *, keep: bool, detach: bool) -> Summary:
     return conduct(
         run,
-        boot=lambda: chosen.backend.up(order.plan, root=order.root, say=say),
+        boot=lambda: boot(chosen.backend, order.plan, root=order.root, say=say),
         found=chosen.environment,
         keep=keep,
         detach=detach,
-        view=lambda: watching(run.read),
+        view=lambda: followed(run),
         say=say,
     )

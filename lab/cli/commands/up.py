@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from lab.backends.choose import AUTO, backends, check_same, choose
-from lab.cli.options import BackendName, ClusterFile, GpuMode, RunsDir
+from lab.backends.proof import boot
+from lab.cli import planning
+from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict
 from lab.cli.output import say
 from lab.cluster import load_cluster
-from lab.gpus import take_inventory
-from lab.plan import place
 from lab.run.directory import runs_dir
 from lab.run.homecoming import bring_leftovers_home
 from lab.run.project import cluster_path, find_root
@@ -18,22 +18,24 @@ def command(
     backend: BackendName = AUTO,
     cluster: ClusterFile = None,
     gpus: GpuMode = AUTO,
+    explain: Explain = False,
+    strict: Strict = False,
     runs_dir_: RunsDir = None,
 ) -> None:
     """Boot the environment of a description, unless it is up already."""
     path = cluster_path(cluster)
     described = load_cluster(path)
     root = find_root(path)
-    plan = place(described, take_inventory(gpus, described))
+    draft = planning.draft(described, gpus, explain=explain)
+    plan = draft.plan
     chosen = choose(backend, plan, root, backends(), say)
     if chosen.environment is not None:
         check_same(chosen.environment, plan.cluster_sha256, str(path))
         say(f"environment {plan.name!r} is up already; train with `lab run async`")
         return
+    draft.heed(strict=strict)
     bring_leftovers_home(chosen.backend, plan.name, runs_dir(runs_dir_), say)
-    for notice in plan.notices:
-        say(notice)
-    environment = chosen.backend.up(plan, root=root, say=say)
+    environment = boot(chosen.backend, plan, root=root, say=say)
     say(
         f"environment {environment.project!r} is up with {len(environment.tasks())} tasks;"
         " train with `lab run async`, remove it with `lab down`"

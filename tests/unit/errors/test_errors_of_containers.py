@@ -70,7 +70,7 @@ def an_environment(*containers: dict[str, Any], volumes: tuple[str, ...] = ()) -
 
 def test_an_environment_that_is_not_up() -> None:
     down = inspected(Status="exited", ExitCode=1)
-    with pytest.raises(LabError, match=r"worker-1 of environment mnist is not up; see `lab ps`"):
+    with pytest.raises(LabError, match=r"worker-1 of environment mnist is not up: exited .1.; see"):
         an_environment(down).submit(REQUEST)
     with pytest.raises(LabError, match=r"worker-1 does not run: exited \(1\); bring it up"):
         an_environment(down).shell("worker-1")

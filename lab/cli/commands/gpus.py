@@ -1,0 +1,128 @@
+"""`lab gpus`."""
+
+from __future__ import annotations
+
+import json as json_
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Final
+
+from rich.console import Console, Group
+from rich.live import Live
+
+from lab.backends import Environment
+from lab.backends.choose import backends, environments
+from lab.backends.proof import judge
+from lab.cli.arguments import Switch
+from lab.cli.cards import Holders, Pinned, overview, pins
+from lab.cli.options import AsJson
+from lab.cli.output import print_json
+from lab.errors import InputError, LabError
+from lab.gpus import Condition, Gpu, Inventory, survey
+from lab.gpus.model import DRIVER
+from lab.run.view import show
+
+_EVERY_S: Final = 1.0
+
+
+def command(
+    *,
+    json: AsJson = False,
+    watch: Annotated[bool, Switch("draw anew each second, until Ctrl-C")] = False,
+) -> None:
+    """Show the cards of this box, how they are connected, and which task holds each."""
+    if not watch:
+        _once(json=json)
+        return
+    if not json and not sys.stdout.isatty():
+        raise InputError("--watch draws on a terminal", "add --json for a line each second")
+    with suppress(KeyboardInterrupt):  # the way to end it
+        _watch(json=json)
+
+
+def _once(*, json: bool) -> None:
+    seen = _look()
+    if json:
+        print_json(seen.to_json())
+    else:
+        show(seen.shown())
+    for fault in seen.inventory.faults:
+        # That there is no driver is an answer; that one is there and does not work is a failure.
+        if fault.where == DRIVER and fault.condition is not Condition.NO_DRIVER:
+            raise LabError(f"the driver does not work: {fault.condition}", fault.mend)
+
+
+def _watch(*, json: bool) -> None:
+    if json:
+        while True:
+            print(json_.dumps(_look().to_json()), flush=True)
+            time.sleep(_EVERY_S)
+    with Live(_look().shown(), console=Console(), auto_refresh=False, screen=True) as live:
+        while True:
+            time.sleep(_EVERY_S)
+            live.update(_look().shown(), refresh=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The box, and who holds which of its cards.
+
+    Attributes:
+        inventory: What NVML says.
+        pinned: Every task of every environment that is up, and what is known of its cards.
+    """
+
+    inventory: Inventory
+    pinned: tuple[Pinned, ...]
+
+    def shown(self) -> Group:
+        """For people."""
+        parts = [overview(self.inventory, self._holders())]
+        if any(each.verdict.planned or not each.verdict.word.good for each in self.pinned):
+            parts.append(pins(self.pinned))
+        return Group(*parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        holders = self._holders()
+        gpus = [
+            {**asdict(gpu), "unknown": dict(gpu.unknown), "tasks": list(holders[gpu.device_id])}
+            for gpu in self.inventory.gpus
+        ]
+        return {
+            "driver": self.inventory.driver,
+            "cuda": self.inventory.cuda,
+            "gpus": gpus,
+            "pairs": [asdict(pair) for pair in self.inventory.pairs],
+            "faults": [asdict(fault) for fault in self.inventory.faults],
+            "notices": list(self.inventory.notices),
+            "tasks": [each.to_json() for each in self.pinned],
+        }
+
+    def _holders(self) -> Holders:
+        """By device id; a pin that is an index names the whole card with it."""
+        found: dict[str, list[str]] = {gpu.device_id: [] for gpu in self.inventory.gpus}
+        by_index = {
+            str(gpu.index): gpu.device_id for gpu in self.inventory.gpus if not gpu.is_slice
+        }
+        for each in self.pinned:
+            for pin in each.verdict.planned:
+                device = by_index.get(pin, pin)
+                if device in found:
+                    found[device].append(each.name)
+        return found
+
+
+def _look() -> _Seen:
+    inventory = survey()
+    up = environments(backends())
+    return _Seen(inventory, tuple(each for one in up for each in _pinned(one, inventory.gpus)))
+
+
+def _pinned(environment: Environment, cards: Sequence[Gpu]) -> Iterator[Pinned]:
+    planned = {task.task: task.gpus for task in environment.tasks()}
+    for task, verdict in judge(environment, planned, cards).items():
+        yield Pinned(environment.project, environment.backend, task, verdict)

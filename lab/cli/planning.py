@@ -1,0 +1,73 @@
+"""From a description to a plan: what is said of it, and what `--strict` refuses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab.backends.choose import AUTO
+from lab.busy import busy
+from lab.cli.output import say
+from lab.cluster import Cluster
+from lab.cluster.dealing import gpus as count_gpus
+from lab.errors import LabError
+from lab.gpus import take_inventory
+from lab.plan import Plan, place
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A plan that nothing was done with yet.
+
+    Attributes:
+        plan: The plan.
+        busy: One line for each of its cards that is in use.
+        without_gpus: Why it has no GPUs although the description asks for some; "" where it has.
+    """
+
+    plan: Plan
+    busy: tuple[str, ...]
+    without_gpus: str
+
+    def heed(self, *, strict: bool) -> None:
+        """Say what is to be said of the plan before anything is done with it.
+
+        Args:
+            strict: Refuse a plan that gives less than the description says, or a card in use.
+
+        Raises:
+            LabError: `strict` refuses it.
+        """
+        faults = [*filter(None, [self.without_gpus]), *self.plan.shortfalls, *self.busy]
+        if strict and faults:
+            more = f" (and {len(faults) - 1} more like this)" if len(faults) > 1 else ""
+            raise LabError(
+                f"refused by --strict: {faults[0]}{more}",
+                "change that, or leave out --strict to go on all the same",
+            )
+        for notice in self.plan.notices:
+            say(notice)
+        for line in self.busy:
+            say(f"warning: {line}")
+
+
+def draft(cluster: Cluster, mode: str, *, explain: bool) -> Draft:
+    """Place a description on the box.
+
+    Args:
+        cluster: The description.
+        mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        explain: Say why each node has its cards and each task its CPUs.
+
+    Raises:
+        LabError: It does not fit the box.
+    """
+    inventory = take_inventory(mode, cluster)
+    plan = place(cluster, inventory)
+    if explain:
+        for reason in plan.reasons:
+            say(reason)
+    without_gpus = ""
+    if mode == AUTO and plan.mode == "none" and cluster.gpus_needed:
+        why = inventory.notices[-1] if inventory.notices else "none is there"
+        without_gpus = f"{cluster.name!r} asks for {count_gpus(cluster.gpus_needed)}: {why}"
+    return Draft(plan, tuple(busy(plan, inventory)), without_gpus)

@@ -1,0 +1,120 @@
+"""On an engine that hands out cards by CDI, each task has the device nodes of its own cards.
+
+The cards are names (`tests.cdi_engine`); what the engine makes of a rendered file is real. Engines
+with the NVIDIA container toolkit are asked by `driver: nvidia`, this one by `driver: cdi`: that
+line and the form of the ids are all that is changed in the file.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lab.backends.compose.engine import Engine as DockerEngine
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.cluster import parse_cluster
+from lab.pinning import Word, verdict
+from lab.plan import Plan, place
+from lab.render import render
+from tests import cdi_engine as cdi
+from tests import engine as engines
+from tests.golden.boxes import box, uuid_of
+
+CARDS = [uuid_of(index) for index in range(8)]
+MINORS = {card: minor for minor, card in enumerate(CARDS)}
+DESCRIPTION = (engines.ROOT / "cluster.yaml").read_bytes().replace(b"name: mnist", b"name: cdi")
+
+
+@pytest.fixture(scope="module")
+def engine(
+    tmp_path_factory: pytest.TempPathFactory, variables: pytest.MonkeyPatch
+) -> Iterator[cdi.CdiEngine]:
+    if not engines.asked_for():
+        pytest.skip(f"no engine with CDI is made; {engines.HINT}")
+    project = tmp_path_factory.mktemp("project")
+    for folder in ("scripts", "data"):
+        (project / folder).mkdir()
+    try:
+        with (
+            engines.compose_plugin() as environment,
+            cdi.a_cdi_engine(CARDS, project, environment) as found,
+            pytest.MonkeyPatch.context() as patch,
+        ):
+            for name in ("DOCKER_HOST", "DOCKER_CONFIG", "PATH"):
+                if name in found.environment:
+                    patch.setenv(name, found.environment[name])
+            patch.setenv("LAB_IMAGE", found.image)
+            patch.chdir(project)
+            yield found
+    except engines.NoEngine as reason:
+        pytest.skip(f"no engine with CDI can be had: {reason}")
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    # The containers' limits must fit this machine; its CPUs are not what is looked at here.
+    text = re.sub(rb", cpus: [0-9]+, memory: [0-9]+GiB", b"", DESCRIPTION)
+    return place(parse_cluster(text, "cluster.yaml"), box(cpus=1))
+
+
+@pytest.fixture(scope="module")
+def environment(engine: cdi.CdiEngine, plan: Plan) -> Iterator[ComposeEnvironment]:
+    file = Path("docker-compose.yml")
+    file.write_text(by_cdi(render(plan)))
+    compose = ["docker", "compose", "--file", str(file)]
+    try:
+        done = subprocess.run(
+            [*compose, "up", "--detach", "--wait"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        yield ComposeEnvironment(DockerEngine(), plan.name)
+    finally:
+        subprocess.run([*compose, "down", "--volumes"], stdout=sys.stderr, check=True)
+
+
+def by_cdi(text: str) -> str:
+    """The same file for an engine that is asked by CDI."""
+    file = yaml.safe_load(text)
+    for service in file["services"].values():
+        for devices in service.get("deploy", {}).values():
+            (request,) = devices["reservations"]["devices"]
+            assert request["driver"] == "nvidia"
+            request["driver"] = "cdi"
+            request["device_ids"] = [f"{cdi.KIND}={card}" for card in request["device_ids"]]
+    changed: str = yaml.safe_dump(file)
+    return changed
+
+
+def test_each_task_has_the_device_nodes_of_its_own_cards_and_no_other(
+    environment: ComposeEnvironment, plan: Plan
+) -> None:
+    found: dict[str, set[str]] = {}
+    for seen in environment.seen():
+        listed = ["docker", "exec", seen.name, "sh", "-c", "ls /dev | grep ^nvidia || true"]
+        done = subprocess.run(listed, capture_output=True, text=True, check=True)
+        found[seen.service] = set(done.stdout.split())
+    wanted = {task.name: {f"nvidia{MINORS[card]}" for card in task.gpus} for task in plan.tasks}
+    assert found == {**{node.name: set() for node in plan.nodes}, **wanted}
+    assert sum(map(len, found.values())) == len(set().union(*found.values())) == 6
+
+
+def test_the_device_nodes_prove_the_pins(environment: ComposeEnvironment, plan: Plan) -> None:
+    sights = environment.look(tensorflow=False)
+    for task in plan.tasks:
+        told = verdict(task.gpus, sights[task.name], MINORS)
+        assert told.word is Word.PROVED, told.explanation
+        assert "device nodes" in told.sources
+
+
+def test_a_wrong_card_is_seen(environment: ComposeEnvironment, plan: Plan) -> None:
+    """The same containers against a plan that they were not made from."""
+    sights = environment.look(tensorflow=False)
+    first, second = (task for task in plan.tasks if task.gpus and task.name != "worker-2")
+    told = verdict(second.gpus, sights[first.name], MINORS)
+    assert told.word is Word.MISMATCH

@@ -1,0 +1,165 @@
+"""GPU telemetry through the commands, on a box whose driver is the tests' own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine import ROOT
+from tests.nvml import Box, Driver, load
+
+NAME = "lab-e2e-telemetry"
+PATIENCE_S = 120.0
+CLUSTER = f"""\
+version: 1
+name: {NAME}
+nodes: {{tf1: {{}}, tf2: {{gpus: 2}}, tf3: {{gpus: 1}}}}
+jobs: {{ps: {{on: [tf1]}}, worker: {{on: [tf2, tf3]}}}}
+"""
+
+# Trains from the second sample to the fourth, however long these take.
+SAMPLED = """\
+import argparse, os, signal, sys, time
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--runs")
+runs = parser.parse_args().runs
+if os.environ["LAB_TASK"] == "ps-0":
+    signal.pause()
+samples = Path(runs) / os.environ["LAB_RUN_ID"] / "gpu.jsonl"
+deadline = time.monotonic() + 60
+for step, moments in ((100, 2), (200, 4)):
+    while not samples.exists() or len(samples.read_text().splitlines()) < 3 * moments:
+        assert time.monotonic() < deadline, "no samples"
+        time.sleep(0.05)
+    print(f"After  {step} training steps (  {step} global steps), "
+          "loss on training batch is  0.388676.  (  0.002 sec/batch)", flush=True)
+"""
+
+BRIEF = """\
+import os, signal
+
+if os.environ["LAB_TASK"] == "ps-0":
+    signal.pause()
+"""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A directory, and the box that its commands see."""
+
+    path: Path
+    environ: dict[str, str]
+
+    def lab(self, *words: str, code: int = 0) -> tuple[str, str]:
+        """Output and errors of a command."""
+        done = subprocess.run(
+            [sys.executable, "-m", "lab", *words],
+            cwd=self.path,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr[-4000:]
+        return done.stdout, done.stderr
+
+    def samples(self, run_id: str) -> list[dict[str, Any]]:
+        """The lines of a run's `gpu.jsonl`."""
+        text = (self.path / "runs" / run_id / "gpu.jsonl").read_text()
+        assert text.endswith("\n")
+        return [json.loads(line) for line in text.splitlines()]
+
+
+def busy_box() -> Box:
+    """Eight cards, the first of them used by 90 %, each further one by 10 points less."""
+    box = load("eight-h100")
+    cards = [
+        card.model_copy(update={"utilisation_percent": 90 - 10 * index, "used_mib": 1024})
+        for index, card in enumerate(box.cards)
+    ]
+    return box.model_copy(update={"cards": tuple(cards)})
+
+
+@pytest.fixture(scope="module")
+def project(
+    driver: Callable[[Box], Driver], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Project]:
+    """An environment that is up, with cards."""
+    path = tmp_path_factory.mktemp("telemetry")
+    for name in ("scripts", "data"):
+        (path / name).mkdir()
+    (path / "cluster.yaml").write_text(CLUSTER)
+    (path / "sampled.py").write_text(SAMPLED)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
+    own = {"PYTHONPATH": str(ROOT), "LAB_STATE": str(path / "state")}
+    project = Project(path, {**kept, **own, **driver(busy_box()).environment})
+    project.lab("up", "--backend", "local", "--gpus", "uuid")
+    yield project
+    project.lab("down", "--yes", "--discard")
+
+
+def test_a_run_that_is_followed_is_sampled(project: Project) -> None:
+    out, err = project.lab(
+        "run", "sampled.py", "--json", "--", "--runs", str(project.path / "runs")
+    )
+    summary = json.loads(out.splitlines()[-1])
+    assert summary["state"] == "succeeded"
+    ps, first, second = summary["tasks"]
+    assert ps["gpu_utilisation"] is None
+    assert len(first["gpus"]) == 2
+    # Of two neighbours the lower one is busier by ten points; the mean lies between them.
+    cards = {card.uuid: card for card in busy_box().cards}
+    for task in (first, second):
+        held = [cards[gpu] for gpu in task["gpus"]]
+        percent = sum(card.utilisation_percent or 0 for card in held) / len(held)
+        assert task["gpu_utilisation"] == pytest.approx(percent / 100)
+        assert task["gpu_memory_bytes"] == len(held) * 2**30
+        assert task["gpu_power_w"] == pytest.approx(sum(card.power_mw or 0 for card in held) / 1000)
+        assert f"GPU {percent:.0f} %" in err
+    lines = project.samples(summary["run_id"])
+    assert {line["task"] for line in lines} == {"worker-0", "worker-1"}
+    assert len({line["time_unix"] for line in lines}) >= 4
+    shown = json.loads(project.lab("show", "last", "--json")[0])
+    assert shown == summary
+    table = project.lab("show", "last")[0]
+    assert "gpu" in table
+    assert " %" in table
+
+
+def test_while_nobody_follows_nothing_is_sampled_and_attach_goes_on(project: Project) -> None:
+    words = ("--", "--runs", str(project.path / "runs"))
+    run_id = project.lab("run", "sampled.py", "--detach", *words)[0].strip()
+    assert not (project.path / "runs" / run_id / "gpu.jsonl").exists()
+    # Whoever followed before has left half a line.
+    first = {"time_unix": time.time(), "task": "worker-0", "gpu": "GPU-x", "utilisation": 0.0}
+    (project.path / "runs" / run_id / "gpu.jsonl").write_text(json.dumps(first) + '\n{"time_')
+    project.lab("attach", run_id)
+    lines = project.samples(run_id)
+    assert lines[0] == first
+    assert len(lines) >= 11
+
+
+def test_a_driver_that_does_not_answer_is_one_notice(
+    project: Project, driver: Callable[[str], Driver]
+) -> None:
+    (project.path / "brief.py").write_text(BRIEF)
+    mute = Project(project.path, {**project.environ, **driver("not-loaded").environment})
+    out, err = mute.lab("run", "brief.py", "--gpus", "none", "--json")
+    (notice,) = (line for line in err.splitlines() if "GPU telemetry" in line)
+    assert notice.startswith("no GPU telemetry from here on: no NVIDIA driver answers (")
+    summary = json.loads(out.splitlines()[-1])
+    assert summary["state"] == "succeeded"
+    assert not (project.path / "runs" / summary["run_id"] / "gpu.jsonl").exists()

@@ -1,0 +1,184 @@
+"""What the JSON description of a box says, and the plain lines that the fake library reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+import pynvml
+from pydantic import BaseModel, ConfigDict, Field
+
+BOXES = Path(__file__).parent / "boxes"
+MIB = 2**20
+PATHS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
+READ, NVLINK = 0, 2
+OK, NOT_SUPPORTED = 0, 5
+
+Failures = dict[str, str]
+"""A function, and the error that it returns: `{"nvmlDeviceGetUUID": "GPU_IS_LOST"}`."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Process(_Strict):
+    """A name that is None is hidden; memory that is None the driver does not tell."""
+
+    pid: int
+    name: str | None = None
+    memory_mib: int | None = None
+    graphics: bool = False
+
+
+class Slice(_Strict):
+    uuid: str
+    name: str
+    memory_mib: int
+    used_mib: int = 0
+    sevenths: int
+    processes: tuple[Process, ...] = ()
+    fails: Failures = Field(default_factory=dict)
+
+
+class Card(_Strict):
+    """What is None is not supported.
+
+    Attributes:
+        cpus: As in `taskset`: `0-31,64-95`.
+        mig: Whether MIG mode is on; None for a card that knows none.
+        links: Where each NVLink goes: to a card by its index, to a `switch`, or it is `off`.
+    """
+
+    uuid: str
+    name: str
+    memory_mib: int | None = None
+    used_mib: int = 0
+    utilisation_percent: int | None = None
+    power_mw: int | None = None
+    minor: int | None = None
+    bus: str
+    numa: int | None = None
+    cpus: str | None = None
+    mig: bool | None = None
+    slices: tuple[Slice, ...] = ()
+    links: tuple[int | Literal["switch", "off"], ...] = ()
+    processes: tuple[Process, ...] = ()
+    fails: Failures = Field(default_factory=dict)
+
+
+class Box(_Strict):
+    """A box.
+
+    Attributes:
+        about: What it is an example of.
+        missing: Functions that this driver is too old to have.
+        fails: Functions that fail for every card.
+        cards: In order of their index.
+        p2p: Whether cards read each other's memory; None where the driver does not tell.
+        paths: The way between two cards, as `{"0-1": "PIX"}`; other pairs: `NODE` on one NUMA
+            node, else `SYS`; None where the driver does not tell.
+    """
+
+    about: str
+    driver: str
+    cuda: int
+    missing: tuple[str, ...] = ()
+    fails: Failures = Field(default_factory=dict)
+    cards: tuple[Card, ...] = ()
+    p2p: bool | None = True
+    paths: dict[str, Literal["PIX", "PXB", "PHB", "NODE", "SYS"]] | None = Field(
+        default_factory=dict
+    )
+
+
+def load(name: str) -> Box:
+    """A box by the name of its file.
+
+    Raises:
+        pydantic.ValidationError: Its description is wrong.
+    """
+    return Box.model_validate_json((BOXES / f"{name}.json").read_bytes())
+
+
+def lines(box: Box) -> str:
+    """The file that the fake library reads."""
+    text = "".join(f"{key} {value}\n" for key, value in _entries(box) if value is not None)
+    if len(text.splitlines()) != text.count("\n") or len(text.splitlines()) > 4096:
+        raise ValueError("a value with a line break, or more than the library has room for")
+    return text
+
+
+def _entries(box: Box) -> Iterator[tuple[str, Any]]:
+    yield from {"driver": box.driver, "cuda": box.cuda, "count": len(box.cards)}.items()
+    yield from _failures("", box.fails)
+    for index, card in enumerate(box.cards):
+        yield from _card(f"gpu.{index}.", card, box)
+    for first, second in combinations(range(len(box.cards)), 2):
+        yield from _pair(box, first, second)
+
+
+def _failures(at: str, fails: Failures) -> Iterator[tuple[str, Any]]:
+    for function, error in fails.items():
+        if not hasattr(pynvml, function.removesuffix("_v2")) and not hasattr(pynvml, function):
+            raise ValueError(f"pynvml has no {function}")
+        yield f"{at}fail.{function}", getattr(pynvml, f"NVML_ERROR_{error}")
+
+
+def _card(at: str, card: Card, box: Box) -> Iterator[tuple[str, Any]]:
+    yield from _shared(at, card)
+    yield f"{at}utilisation", card.utilisation_percent
+    yield f"{at}power", card.power_mw
+    yield f"{at}minor", card.minor
+    yield f"{at}bus", card.bus
+    yield f"{at}numa", card.numa
+    yield f"{at}cpus", None if card.cpus is None else ",".join(map(str, cpu_ids(card.cpus)))
+    yield f"{at}mig", None if card.mig is None else int(card.mig)
+    for position, part in enumerate(card.slices):
+        yield from _shared(f"{at}mig.{position}.", part)
+        yield f"{at}mig.{position}.sevenths", part.sevenths
+    for link, remote in enumerate(card.links):
+        if isinstance(remote, int):
+            yield f"{at}link.{link}", box.cards[remote].bus
+            yield f"{at}link.{link}.kind", pynvml.NVML_NVLINK_DEVICE_TYPE_GPU
+        elif remote == "switch":
+            yield f"{at}link.{link}", "00000000:C5:00.0"
+            yield f"{at}link.{link}.kind", pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
+        else:
+            yield f"{at}link.{link}", remote
+
+
+def _shared(at: str, device: Card | Slice) -> Iterator[tuple[str, Any]]:
+    """What a card and a slice have alike."""
+    yield f"{at}uuid", device.uuid
+    yield f"{at}name", device.name
+    yield f"{at}memory", None if device.memory_mib is None else device.memory_mib * MIB
+    yield f"{at}used", device.used_mib * MIB
+    yield from _failures(at, device.fails)
+    for kind in ("compute", "graphics"):
+        running = [each for each in device.processes if each.graphics == (kind == "graphics")]
+        yield f"{at}{kind}", len(running)
+        for position, process in enumerate(running):
+            memory = process.memory_mib
+            yield f"{at}{kind}.{position}.pid", process.pid
+            yield f"{at}{kind}.{position}.memory", None if memory is None else memory * MIB
+            yield f"process.{process.pid}", process.name
+
+
+def _pair(box: Box, first: int, second: int) -> Iterator[tuple[str, Any]]:
+    one, other = box.cards[first], box.cards[second]
+    if box.paths is not None:
+        near = "NODE" if one.numa == other.numa else "SYS"
+        yield f"path.{first}.{second}", PATHS[box.paths.get(f"{first}-{second}", near)]
+    if box.p2p is not None:
+        linked = second in one.links or ("switch" in one.links and "switch" in other.links)
+        yield f"p2p.{first}.{second}.{READ}", OK if box.p2p else NOT_SUPPORTED
+        yield f"p2p.{first}.{second}.{NVLINK}", OK if linked else NOT_SUPPORTED
+
+
+def cpu_ids(text: str) -> tuple[int, ...]:
+    """`0-2,8` as the numbers that it means."""
+    ends = [part.partition("-") for part in text.split(",")]
+    return tuple(cpu for low, _, high in ends for cpu in range(int(low), int(high or low) + 1))

@@ -1,0 +1,350 @@
+"""The real nvidia-ml-py against the fake library: every box, every condition, nothing left open."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pynvml
+import pytest
+
+from lab.gpus import Condition
+from lab.gpus.conditions import condition_of, fault_of
+from lab.gpus.locality import members, numa_node
+from lab.sizes import MIB
+from tests.engine import ROOT
+from tests.nvml import BOXES, Box, Driver, load
+from tests.nvml.box import cpu_ids
+
+Have = Callable[[str | Box], Driver]
+
+SEE = """
+import dataclasses, json
+from lab.gpus import NvmlError, survey
+from lab.gpus.sampler import Sampler
+try:
+    inventory = survey()
+    ids = [gpu.device_id for gpu in inventory.gpus] + ["GPU-of-no-box"]
+    seen = dataclasses.asdict(inventory) | {"samples": []}
+    if inventory.gpus:
+        with Sampler(ids) as sampler:
+            seen["samples"] = [dataclasses.asdict(each) for each in sampler.sample()]
+except NvmlError as error:
+    seen = {"error": str(error), "faults": [dataclasses.asdict(error.fault)]}
+print(json.dumps(seen))
+"""
+
+
+def run(driver: Driver, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A process that finds the box by its driver."""
+    environment = {**os.environ, **driver.environment, "PYTHONPATH": str(ROOT), **more}
+    done = subprocess.run(
+        [sys.executable, *words],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def seen(driver: Have) -> Callable[[str], dict[str, Any]]:
+    """What lab sees of a box; each is looked at once."""
+    known: dict[str, dict[str, Any]] = {}
+
+    def see(name: str) -> dict[str, Any]:
+        if name not in known:
+            box = driver(name)
+            before = calls(box)
+            known[name] = json.loads(run(box, "-c", SEE).stdout)
+            after = calls(box) - before
+            assert after["init"] == after["shutdown"]
+        return known[name]
+
+    return see
+
+
+See = Callable[[str], dict[str, Any]]
+
+
+def calls(driver: Driver) -> Counter[str]:
+    return Counter(driver.log.read_text().split() if driver.log.exists() else ())
+
+
+def conditions(seen: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(fault["where"], fault["condition"]) for fault in seen["faults"]]
+
+
+def unknown(card: dict[str, Any]) -> dict[str, str]:
+    return dict(card["unknown"])
+
+
+# ---- Boxes
+
+
+def test_eight_cards_are_seen_as_they_are(seen: See, driver: Have) -> None:
+    found, box = seen("eight-h100"), load("eight-h100")
+    assert (found["mode"], found["driver"], found["cuda"]) == ("uuid", "550.54.15", "12.4")
+    assert (found["faults"], found["notices"]) == ([], [])
+    for index, (card, told) in enumerate(zip(found["gpus"], box.cards, strict=True)):
+        assert told.memory_mib is not None
+        assert card == {
+            "index": index,
+            "device_id": told.uuid,
+            "name": "NVIDIA H100 NVL",
+            "memory_bytes": told.memory_mib * MIB,
+            "slice_of": "",
+            "pci_bus_id": told.bus,
+            "minor": index,
+            "memory_free_bytes": (told.memory_mib - told.used_mib) * MIB,
+            "utilisation": 0.0,
+            "numa_node": index // 4,
+            "cpus": list(cpu_ids(told.cpus or "")),
+            "processes": [],
+            "unknown": [],
+        }
+    assert len(found["pairs"]) == 28
+    for pair in found["pairs"]:
+        neighbours = pair["first"] ^ 1 == pair["second"]
+        assert pair["nvlinks"] == (12 if neighbours else 0)
+        assert pair["p2p"] is True
+    paths = {(pair["first"], pair["second"]): pair["path"] for pair in found["pairs"]}
+    assert [paths[0, 1], paths[2, 3], paths[4, 5]] == ["PIX", "PXB", "PHB"]
+    assert [paths[0, 3], paths[4, 7], paths[3, 4]] == ["NODE", "NODE", "SYS"]
+    assert found["samples"][7] == {
+        "device_id": box.cards[7].uuid,
+        "utilisation": 0.0,
+        "memory_used_bytes": 4 * MIB,
+        "power_w": 68.0,
+    }
+    assert len(found["samples"]) == 8
+    # Once for all that is known of the box, and once for the samples.
+    assert calls(driver("eight-h100")) == {"init": 2, "shutdown": 2}
+
+
+def test_links_through_a_switch_count_as_far_as_both_have_them(seen: See) -> None:
+    (pair,) = seen("switch")["pairs"]
+    assert pair["nvlinks"] == 16
+
+
+def test_a_card_that_is_cut_stands_as_its_slices(seen: See) -> None:
+    found, box = seen("mig"), load("mig")
+    whole, *parts = found["gpus"]
+    assert (whole["slice_of"], whole["utilisation"]) == ("", 0.37)
+    assert [part["device_id"] for part in parts] == [each.uuid for each in box.cards[1].slices]
+    assert {part["slice_of"] for part in parts} == {box.cards[1].uuid}
+    assert {(part["index"], part["minor"], part["pci_bus_id"]) for part in parts} == {
+        (1, 1, "00000000:2A:00.0")
+    }
+    assert [part["name"].partition(" MIG ")[2] for part in parts] == ["3g.20gb", "2g.10gb", "1g"]
+    assert [part["memory_bytes"] // MIB for part in parts] == [19968, 9856, 4864]
+    assert parts[0]["processes"] == [
+        {"pid": 4242, "name": "/usr/bin/python3", "memory_bytes": 900 * MIB}
+    ]
+    assert {tuple(unknown(part).items()) for part in parts} == {
+        (("utilisation", "not supported by this card"),)
+    }
+    assert conditions(found) == [("GPU 2", "MIG mode without slices")]
+    assert "nvidia-smi mig -i 2 -cgi" in found["faults"][0]["mend"]
+    assert found["notices"] == ["GPU 2 is in MIG mode without slices and is left out"]
+    assert found["pairs"] == []
+    assert found["samples"][1] == {
+        "device_id": box.cards[1].slices[0].uuid,
+        "utilisation": None,
+        "memory_used_bytes": 12 * MIB,
+        "power_w": None,
+    }
+
+
+def test_lost_cards_are_named_and_the_others_are_kept(seen: See) -> None:
+    found = seen("lost")
+    assert [card["index"] for card in found["gpus"]] == [0, 3]
+    assert conditions(found) == [("GPU 1", "card lost"), ("GPU 2", "card lost")]
+    assert found["notices"] == [
+        f"GPU {index} does not answer (GPU is lost) and is left out" for index in (1, 2)
+    ]
+    assert [(pair["first"], pair["second"]) for pair in found["pairs"]] == [(0, 3)]
+    assert unknown(found["gpus"][1]) == {"utilisation": "other"}
+    # A card that fails at one of the questions is not sampled.
+    assert [each["device_id"] for each in found["samples"]] == [found["gpus"][0]["device_id"]]
+
+
+def test_what_this_user_may_not_see(seen: See) -> None:
+    found = seen("no-permission")
+    assert conditions(found) == [("GPU 0", "no permission")]
+    (card,) = found["gpus"]
+    assert unknown(card) == {"processes": "no permission"}
+    assert card["memory_bytes"] == 16384 * MIB
+
+
+def test_an_old_driver_is_asked_by_its_own_functions(seen: See) -> None:
+    found = seen("old-driver")
+    assert (found["driver"], found["cuda"], found["faults"]) == ("410.48", "10.0", [])
+    first, second, third = found["gpus"]
+    assert first["processes"] == [{"pid": 77, "name": "train", "memory_bytes": 300 * MIB}]
+    assert second["processes"] == []
+    # The system does not know the card of another box, so its node stays unknown.
+    for card in (first, second, third):
+        assert unknown(card) == {"numa_node": "not known to this driver"}
+    # It does not tell what is at the other end of a link; the bus ids do.
+    assert [pair["nvlinks"] for pair in found["pairs"]] == [2, 1, 1]
+
+
+def test_processes_are_listed_once(seen: See) -> None:
+    first, second = seen("busy")["gpus"]
+    assert first["processes"] == [
+        {"pid": 4000, "name": "/usr/lib/xorg/Xorg", "memory_bytes": 64 * MIB},
+        {"pid": 4001, "name": "/usr/bin/python3", "memory_bytes": 5120 * MIB},
+    ]
+    assert (first["utilisation"], first["memory_free_bytes"]) == (0.98, (16384 - 5200) * MIB)
+    assert second["processes"] == [
+        {"pid": 4002, "name": "evil\x1b[31m", "memory_bytes": MIB},
+        {"pid": 4194305, "name": "", "memory_bytes": None},
+    ]
+
+
+def test_what_a_card_does_not_support_is_unknown_field_by_field(seen: See) -> None:
+    found = seen("bare")
+    assert found["faults"] == []
+    for card in found["gpus"]:
+        assert (card["name"], card["memory_bytes"], card["cpus"]) == ("NVIDIA vGPU", 0, [])
+    assert unknown(found["gpus"][0]) == dict.fromkeys(
+        [
+            *("memory_bytes", "memory_free_bytes", "minor", "utilisation", "numa_node", "cpus"),
+            *("path", "p2p"),
+        ],
+        "not supported by this card",
+    )
+    (pair,) = found["pairs"]
+    assert (pair["nvlinks"], pair["path"], pair["p2p"]) == (0, "", None)
+    assert found["samples"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "condition", "mend"),
+    [
+        ("mismatch", "driver and library do not match", "reload the driver's kernel module"),
+        ("closed", "no permission", "/dev/nvidia*"),
+        ("not-loaded", "no driver", "nvidia-smi"),
+        ("ancient-driver", "not known to this driver", "update the NVIDIA driver"),
+    ],
+)
+def test_a_driver_that_cannot_be_opened(
+    name: str, condition: str, mend: str, seen: See, driver: Have
+) -> None:
+    found = seen(name)
+    assert conditions(found) == [("driver", condition)]
+    assert mend in found["faults"][0]["mend"]
+    assert (found["mode"], found["gpus"]) == ("none", [])
+    assert found["notices"] == [f"no NVIDIA driver answers ({found['faults'][0]['detail']})"]
+    assert calls(driver(name)) == {}
+
+
+def test_a_driver_that_opens_and_fails_is_closed(seen: See, driver: Have) -> None:
+    found = seen("failing")
+    assert found["error"].startswith("the NVIDIA driver failed (Unknown Error); ")
+    assert calls(driver("failing")) == {"init": 1, "shutdown": 1}
+
+
+def test_a_library_that_cannot_be_loaded_is_no_driver(driver: Have, tmp_path: Path) -> None:
+    (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
+    done = run(driver("busy"), "-c", SEE, LD_LIBRARY_PATH=str(tmp_path))
+    found = json.loads(done.stdout)
+    assert conditions(found) == [("driver", "no driver")]
+    assert "Shared Library Not Found" in found["faults"][0]["detail"]
+
+
+def test_every_box_is_looked_at(seen: See) -> None:
+    for file in BOXES.glob("*.json"):
+        assert seen(file.stem)["faults"] is not None
+
+
+def test_a_description_is_made_for_the_box_and_pinned_to_it(driver: Have, tmp_path: Path) -> None:
+    box = driver("eight-h100")
+    (tmp_path / "scripts").mkdir()
+    file = str(tmp_path / "cluster.yaml")
+    made = run(box, "-m", "lab", "init", "--output", file)
+    assert "this box has 8 GPUs (8 x NVIDIA H100 NVL, 93.58 GiB)" in made.stderr
+    assert made.returncode == 0
+    # Which of them, the plan says; that they are this box's, the driver.
+    done = run(box, "-m", "lab", "render", "--cluster", file, "--output", "-")
+    assert done.returncode == 0, done.stderr
+    pinned = set(re.findall(r"GPU-[0-9a-f-]{36}", done.stdout))
+    assert pinned
+    assert pinned <= {card.uuid for card in box.box.cards}
+
+
+# ---- Parts
+
+
+@pytest.mark.parametrize(
+    ("error", "condition"),
+    [
+        ("DriverNotLoaded", Condition.NO_DRIVER),
+        ("LibraryNotFound", Condition.NO_DRIVER),
+        ("LibRmVersionMismatch", Condition.MISMATCH),
+        ("NoPermission", Condition.NO_PERMISSION),
+        ("OperatingSystem", Condition.NO_PERMISSION),
+        ("GpuIsLost", Condition.CARD_LOST),
+        ("NotSupported", Condition.NOT_SUPPORTED),
+        ("FunctionNotFound", Condition.OLD_DRIVER),
+        ("ResetRequired", Condition.OTHER),
+        ("Unknown", Condition.OTHER),
+    ],
+)
+def test_every_error_has_a_name_and_a_mend(error: str, condition: Condition) -> None:
+    raised = getattr(pynvml, f"NVMLError_{error}")()
+    assert condition_of(raised) is condition
+    fault = fault_of(raised, "GPU 3")
+    assert (fault.condition, fault.where) == (condition, "GPU 3")
+    assert fault.mend
+    assert not fault.detail.endswith(".")
+
+
+def test_no_error_of_the_library_is_without_a_name() -> None:
+    codes = {value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_")}
+    assert len(codes) > 25
+    for code in codes:
+        assert str(fault_of(pynvml.NVMLError(code), "driver"))
+
+
+def test_a_set_is_read_word_by_word() -> None:
+    assert list(members([0b101, 0, 1 << 63])) == [0, 2, 191]
+    assert list(members([])) == []
+
+
+class Silent:
+    """A library that does not know a card's node."""
+
+    class NVMLError(Exception):
+        """Not supported."""
+
+        value = 3
+
+    def nvmlDeviceGetMemoryAffinity(self, *_: object) -> None:  # noqa: N802
+        raise self.NVMLError
+
+
+@pytest.mark.parametrize(("written", "node"), [("1", 1), ("-1", None)])
+def test_the_system_knows_the_node_where_the_driver_does_not(
+    written: str, node: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for device in ("0000:1b:00.0", "10000:1b:00.0"):
+        (tmp_path / device).mkdir()
+        (tmp_path / device / "numa_node").write_text(f"{written}\n")
+    monkeypatch.setattr("lab.gpus.locality.DEVICES", tmp_path)
+    assert numa_node(Silent(), None, "00000000:1B:00.0") == node
+    assert numa_node(Silent(), None, "00010000:1B:00.0") == node
+    for bus_id in ("00000000:1C:00.0", "", "00000000:../..:00.0"):
+        with pytest.raises(Silent.NVMLError):
+            numa_node(Silent(), None, bus_id)

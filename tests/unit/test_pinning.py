@@ -1,0 +1,422 @@
+"""Plans compared with what tasks see."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.pinning import NOTHING, Sight, Verdict, Word, verdict
+from lab.task.sight import NO_LIBCUDA, NOT_ASKED, OF_THE_BOX
+
+A, B, C = (f"GPU-0000000{letter}-1111-2222-3333-444444444444" for letter in "abc")
+M, N = (f"MIG-0000000{letter}-1111-2222-3333-444444444444" for letter in "de")
+MINORS = {A: 4, "0": 4, B: 5, "1": 5, C: 6, "2": 6, M: 7, N: 7}
+UUIDS = {"0": A, "1": B, "2": C}
+
+SILENT = {"nvml": "no libnvidia-ml.so.1", "cuda": NO_LIBCUDA, "tensorflow": NOT_ASKED}
+
+
+def bare(*uuids: str) -> tuple[str, ...]:
+    return tuple(each[4:] for each in uuids)
+
+
+def inside(*pins: str, **changes: Any) -> Sight:
+    """A container that the engine was told to give these, without a driver in it."""
+    told = {"NVIDIA_VISIBLE_DEVICES": ",".join(pins)}
+    none = {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
+    sight = Sight(told if pins else none, {}, reasons=SILENT, isolated=True, engine=pins)
+    return replace(sight, **changes)
+
+
+def local(*pins: str, **changes: Any) -> Sight:
+    """An agent that is a process of the box, without a driver."""
+    told = {"CUDA_VISIBLE_DEVICES": ",".join(pins) or "-1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    sight = Sight(told, reasons={**SILENT, "nodes": OF_THE_BOX, "nvml": OF_THE_BOX})
+    return replace(sight, **changes)
+
+
+def on_a_box(*pins: str, nodes: tuple[int, ...], **changes: Any) -> Sight:
+    """The same as `inside`, with the driver's nodes and libraries."""
+    shown = {"nodes": dict.fromkeys(nodes, ""), "nvml": pins, "cuda": bare(*pins)}
+    return replace(inside(*pins), **{**shown, **changes})
+
+
+PROVED = [
+    ("everybody agrees", (A, B), on_a_box(A, B, nodes=(4, 5))),
+    ("in another order", (A, B), on_a_box(B, A, nodes=(5, 4))),
+    ("by the nodes alone", (A,), inside(A, nodes={4: ""})),
+    ("by NVML alone", (A,), inside(A, nodes=None, nvml=(A,))),
+    ("by CUDA alone", (A,), inside(A, nodes=None, cuda=bare(A))),
+    ("with TensorFlow", (A, B), on_a_box(A, B, nodes=(4, 5), tensorflow=2)),
+    ("by index", ("1",), inside("1", nodes={5: ""}, nvml=(B,))),
+    (
+        "by CDI, which says void",
+        (A,),
+        on_a_box(A, nodes=(4,), environment={"NVIDIA_VISIBLE_DEVICES": "void"}),
+    ),
+    ("a slice, by NVML", (M,), inside(M, nodes={7: ""}, nvml=(M,))),
+    ("a slice, by CUDA", (M,), inside(M, nodes={7: ""}, cuda=bare(M), tensorflow=1)),
+    (
+        "slices, of which CUDA shows one",
+        (M, N),
+        inside(M, N, nodes={7: ""}, nvml=(N, M), cuda=bare(N), tensorflow=1),
+    ),
+    ("a ps in a container", (), inside()),
+    ("a ps with a driver", (), inside(nvml=(), cuda=(), tensorflow=0)),
+    ("locally, by CUDA", (B, A), local(B, A, cuda=bare(B, A))),
+    ("locally, by an old CUDA", (B,), local(B, cuda=(B,))),
+    ("locally, by index", ("2",), local("2", cuda=bare(C))),
+    ("a local ps, by CUDA", (), local(cuda=())),
+    ("a local ps without any driver", (), local()),
+]
+
+DECLARED = [
+    ("no driver inside", (A, B), inside(A, B)),
+    ("only the engine", (A,), inside(A, environment=None, nodes=None)),
+    ("only the environment", (A,), local(A)),
+    ("as many, by index", ("9",), inside("9", nvml=(A,), cuda=bare(A))),
+    ("nodes of unknown cards", ("9",), inside("9", nodes={0: ""})),
+    ("a slice's card by its node", (M,), inside(M, nodes={7: ""})),
+    ("a slice with an old CUDA", (M,), inside(M, nodes={7: ""}, cuda=(A,))),
+    ("an anchor", (), inside(nodes=None)),
+    ("a local ps and a CUDA that fails", (), local(reasons={"cuda": "cuInit: error 802"})),
+    ("NVML of the whole box", (A,), local(A, nvml=(A, B, C))),
+    ("TensorFlow alone", (A,), inside(A, tensorflow=1)),
+]
+
+MISMATCH = [
+    ("the engine gave another", (A,), inside(A, engine=(B,)), f"sees {B} (engine)"),
+    ("the engine gave all", (A,), inside(A, engine=("all",)), "sees all (engine)"),
+    ("the engine gave a ps one", (), inside(engine=(A,)), f"sees {A} (engine)"),
+    ("the engine gave none", (A,), inside(A, engine=()), "sees none (engine)"),
+    ("PID 1 was told another", (A,), replace(inside(B), engine=(A,)), f"sees {B} (environment)"),
+    ("a ps was told one", (), replace(inside(A), engine=()), f"sees {A} (environment)"),
+    ("a ps was told nothing", (), inside(environment={}), "sees all (environment)"),
+    (
+        "a ps was told half",
+        (),
+        inside(environment={"NVIDIA_VISIBLE_DEVICES": "void"}),
+        "sees all (environment)",
+    ),
+    (
+        "void, and nobody sees it",
+        (A,),
+        inside(A, environment={"NVIDIA_VISIBLE_DEVICES": "void"}),
+        "sees none (environment)",
+    ),
+    (
+        "narrowed",
+        (A, B),
+        on_a_box(
+            A,
+            B,
+            nodes=(4, 5),
+            environment={"NVIDIA_VISIBLE_DEVICES": f"{A},{B}", "CUDA_VISIBLE_DEVICES": A},
+        ),
+        f"sees {A} (environment)",
+    ),
+    ("NVML shows another", (A,), on_a_box(A, nodes=(4,), nvml=(B,)), f"sees {B} (NVML)"),
+    ("NVML shows more", (A,), on_a_box(A, nodes=(4,), nvml=(A, B)), f"sees {A}, {B} (NVML)"),
+    ("CUDA shows another", (A,), on_a_box(A, nodes=(4,), cuda=bare(B)), f"sees {B[4:]} (CUDA)"),
+    ("CUDA shows none", (A,), on_a_box(A, nodes=(4,), cuda=()), "sees none (CUDA)"),
+    ("a ps sees one", (), inside(cuda=(A,)), f"sees {A} (CUDA)"),
+    ("another node", (A,), inside(A, nodes={5: ""}), f"sees {B} (device nodes)"),
+    (
+        "one node too many",
+        (A,),
+        inside(A, nodes={4: "", 9: ""}),
+        f"sees {A}, /dev/nvidia9 (device nodes)",
+    ),
+    ("no node", (A,), inside(A), "sees none (device nodes)"),
+    ("a node in a ps", (), inside(nodes={4: ""}), f"sees {A} (device nodes)"),
+    (
+        "two nodes for one unknown card",
+        ("9",),
+        inside("9", nodes={0: "", 1: ""}),
+        "sees /dev/nvidia0, /dev/nvidia1 (device nodes)",
+    ),
+    ("two cards for one unknown", ("9",), inside("9", nvml=(A, B)), f"sees {A}, {B} (NVML)"),
+    ("another slice", (M,), inside(M, nodes={7: ""}, nvml=(N,)), f"sees {N} (NVML)"),
+    (
+        "another slice, by CUDA",
+        (M,),
+        inside(M, nodes={7: ""}, cuda=bare(N)),
+        f"sees {N[4:]} (CUDA)",
+    ),
+    (
+        "TensorFlow lists fewer",
+        (A, B),
+        on_a_box(A, B, nodes=(4, 5), tensorflow=1),
+        "sees GPU:0 (TensorFlow)",
+    ),
+    ("TensorFlow lists one on a ps", (), inside(tensorflow=1), "sees GPU:0 (TensorFlow)"),
+    ("locally, nothing narrows it", (A,), local(A, environment={}), "sees all (environment)"),
+    ("a local ps sees all", (), local(environment={}), "sees all (environment)"),
+    ("locally, CUDA shows another", (A,), local(A, cuda=bare(B)), f"sees {B[4:]} (CUDA)"),
+    ("locally, CUDA shows none", (A,), local(A, cuda=()), "sees none (CUDA)"),
+    ("by index, another card", ("1",), inside("1", nodes={5: ""}, nvml=(A,)), f"sees {A} (NVML)"),
+]
+
+
+def judged(planned: tuple[str, ...], sight: Sight, *, nodes_known: bool = True) -> Verdict:
+    return verdict(planned, sight, MINORS if nodes_known else {}, UUIDS)
+
+
+@pytest.mark.parametrize(
+    ("planned", "sight"), [pytest.param(*each[1:], id=each[0]) for each in PROVED]
+)
+def test_proved(planned: tuple[str, ...], sight: Sight) -> None:
+    found = judged(planned, sight)
+    assert (found.word, found.mend) == (Word.PROVED, ""), found.explanation
+    assert found.seen == planned
+    assert found.sources
+
+
+@pytest.mark.parametrize(
+    ("planned", "sight"), [pytest.param(*each[1:], id=each[0]) for each in DECLARED]
+)
+def test_declared(planned: tuple[str, ...], sight: Sight) -> None:
+    found = judged(planned, sight, nodes_known=bool(sight.nodes))
+    assert (found.word, found.mend) == (Word.DECLARED, ""), found.explanation
+    assert found.seen == planned
+
+
+@pytest.mark.parametrize(
+    ("planned", "sight", "words"), [pytest.param(*each[1:], id=each[0]) for each in MISMATCH]
+)
+def test_mismatch(planned: tuple[str, ...], sight: Sight, words: str) -> None:
+    nodes_known = bool(sight.nodes) or words.endswith("(device nodes)")
+    found = judged(planned, sight, nodes_known=nodes_known)
+    shown = ", ".join(planned) or "none"
+    assert (found.word, found.explanation) == (Word.MISMATCH, f"planned {shown}, {words}")
+    assert found.mend
+
+
+@pytest.mark.parametrize(
+    ("sight", "words", "mend"),
+    [
+        (
+            inside(A, nodes={4: "Operation not permitted"}, cuda=()),
+            "/dev/nvidia4 cannot be opened (Operation not permitted)",
+            "daemon-reload",
+        ),
+        (
+            inside(A, nodes={4: "Permission denied"}),
+            "/dev/nvidia4 cannot be opened (Permission denied)",
+            "NVreg_DeviceFileMode",
+        ),
+        (
+            inside(A, nodes={4: ""}, reasons={"nvml": "Unknown Error"}),
+            "NVML says: Unknown Error",
+            "docker restart",
+        ),
+        (
+            inside(A, nodes={4: ""}, reasons={"nvml": "GPU is lost"}),
+            "NVML says: GPU is lost",
+            "docker restart",
+        ),
+    ],
+)
+def test_lost(sight: Sight, words: str, mend: str) -> None:
+    found = judged((A,), sight)
+    assert found.word is Word.LOST
+    assert found.explanation == f"planned {A}, and has lost it: {words}"
+    assert mend in found.mend
+    assert not found.word.good
+
+
+def test_a_card_of_another_task_is_no_loss() -> None:
+    gone = {4: "Operation not permitted"}
+    assert judged((B,), inside(A, nodes=gone)).word is Word.MISMATCH
+    assert judged((), inside(reasons={"nvml": "Unknown Error"})).word is Word.PROVED
+    assert judged((A,), local(A, reasons={"nvml": "Unknown Error"})).word is Word.DECLARED
+
+
+def test_a_task_that_says_nothing_is_unknown() -> None:
+    found = judged((A,), Sight.untold("exited (1)"))
+    assert (found.word, found.seen) == (Word.UNKNOWN, None)
+    assert "environment: exited (1)" in found.explanation
+    assert found.word.good
+
+
+def test_why_it_is_only_declared_is_told() -> None:
+    found = judged((A,), inside(A), nodes_known=False)
+    assert found.explanation == (
+        f"planned {A}, told the same (environment, engine); CUDA: no libcuda.so.1,"
+        " NVML: no libnvidia-ml.so.1, device nodes: there are none, as on this box"
+    )
+
+
+def test_what_a_task_prints_is_read_back() -> None:
+    text = json.dumps(
+        {
+            "environment": {"CUDA_VISIBLE_DEVICES": "-1"},
+            "nodes": {"4": "", "5": "Operation not permitted"},
+            "nvml": [A],
+            "cuda": [],
+            "tensorflow": 0,
+            "reasons": {"x": "y"},
+        }
+    )
+    assert Sight.from_json(text) == Sight(
+        {"CUDA_VISIBLE_DEVICES": "-1"},
+        {4: "", 5: "Operation not permitted"},
+        (A,),
+        (),
+        0,
+        {"x": "y"},
+    )
+    assert Sight.from_json("{}") == Sight()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "7",
+        '{"environment": []}',
+        '{"environment": {"A": 1}}',
+        '{"nodes": {"x": ""}}',
+        '{"nodes": {"1": null}}',
+        '{"nodes": [1]}',
+        '{"nvml": "GPU-a"}',
+        '{"cuda": [1]}',
+        '{"tensorflow": true}',
+        '{"tensorflow": "1"}',
+        '{"reasons": [1]}',
+    ],
+)
+def test_nonsense_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Sight.from_json(text)
+
+
+# ---- Whatever is said
+
+CARDS = [A, B, C, M, N, "0", "1", "9"]
+some_cards = st.lists(st.sampled_from(CARDS), max_size=3, unique=True).map(tuple)
+shown = st.one_of(
+    st.none(), st.lists(st.sampled_from([A, B, C, M, N]), max_size=3, unique=True).map(tuple)
+)
+variables = st.one_of(
+    st.none(),
+    st.dictionaries(
+        st.sampled_from(["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]),
+        st.one_of(st.sampled_from(["void", "-1", "", "all"]), some_cards.map(",".join)),
+    ),
+)
+sights = st.builds(
+    Sight,
+    environment=variables,
+    nodes=st.one_of(
+        st.none(),
+        st.dictionaries(
+            st.integers(3, 8), st.sampled_from(["", "", "Operation not permitted"]), max_size=3
+        ),
+    ),
+    nvml=shown,
+    cuda=st.one_of(shown, shown.map(lambda ids: ids and bare(*ids))),
+    tensorflow=st.one_of(st.none(), st.integers(0, 3)),
+    reasons=st.dictionaries(
+        st.sampled_from(["nvml", "cuda"]),
+        st.sampled_from(["Unknown Error", NO_LIBCUDA, OF_THE_BOX]),
+    ),
+    isolated=st.booleans(),
+    engine=st.one_of(st.none(), some_cards),
+)
+minors = st.sampled_from([{}, MINORS])
+
+
+def agreeing(planned: tuple[str, ...], data: st.DataObject) -> Sight:
+    """What a task sees that has its cards: each source is right, or silent."""
+    uuids = tuple(UUIDS.get(each, each) for each in planned)
+    right = on_a_box(*planned, nodes=(), nvml=uuids, cuda=bare(*uuids), tensorflow=len(planned))
+    right = replace(right, nodes={MINORS[each]: "" for each in planned})
+    silent = {
+        name: None
+        for name in ("environment", "nodes", "nvml", "cuda", "tensorflow", "engine")
+        if data.draw(st.booleans(), label=f"{name} is silent")
+    }
+    return replace(right, **silent)
+
+
+@given(some_cards, sights, minors)
+def test_words_alone_prove_nothing(
+    planned: tuple[str, ...], sight: Sight, known: dict[str, int]
+) -> None:
+    mute = replace(sight, nodes=None, nvml=None, cuda=None, reasons={})
+    assert verdict(planned, mute, known, UUIDS).word is not Word.PROVED
+
+
+@given(
+    st.lists(
+        st.sampled_from([A, B, C, "1"]), max_size=3, unique_by=lambda each: UUIDS.get(each, each)
+    ).map(tuple),
+    st.data(),
+)
+def test_whoever_has_its_cards_is_never_refused(
+    planned: tuple[str, ...], data: st.DataObject
+) -> None:
+    found = verdict(planned, agreeing(planned, data), MINORS, UUIDS)
+    assert found.word.good, found.explanation
+    strong = {"CUDA", "NVML", "device nodes"} & set(found.sources)
+    assert (found.word is Word.PROVED) == bool(strong)
+
+
+@given(st.lists(st.sampled_from([A, B, C]), max_size=2, unique=True).map(tuple), st.data())
+def test_a_single_source_that_disagrees_is_enough(
+    planned: tuple[str, ...], data: st.DataObject
+) -> None:
+    """Drop a card from what one source says, or add one: never proved, never declared."""
+    sight = agreeing(planned, data)
+    other = data.draw(some_other(planned), label="instead")
+    liar = data.draw(
+        st.sampled_from(["environment", "engine", "nodes", "nvml", "cuda", "tensorflow"])
+    )
+    told = {
+        "NVIDIA_VISIBLE_DEVICES": ",".join(other) or "-1",
+        **({} if other else {"CUDA_VISIBLE_DEVICES": "-1"}),
+    }
+    lies: dict[str, Any] = {
+        "environment": told,
+        "engine": other,
+        "nodes": {MINORS[each]: "" for each in other},
+        "nvml": other,
+        "cuda": bare(*other),
+        "tensorflow": len(other) if len(other) != len(planned) else len(planned) + 1,
+    }
+    lying = replace(sight, **{liar: lies[liar]})
+    found = verdict(planned, lying, MINORS, UUIDS)
+    if (
+        liar == "environment"
+        and not other
+        and {"CUDA", "NVML", "device nodes"} & set(found.sources)
+    ):
+        # So says CDI; it counts only where the driver itself shows the cards.
+        assert lying.environment is not None
+    else:
+        assert found.word is Word.MISMATCH, found.explanation
+
+
+def some_other(planned: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
+    cards = st.lists(st.sampled_from([A, B, C]), max_size=3, unique=True)
+    return cards.filter(lambda ids: set(ids) != set(planned)).map(tuple)
+
+
+@given(some_cards, sights, minors)
+def test_every_verdict_can_be_shown(
+    planned: tuple[str, ...], sight: Sight, known: dict[str, int]
+) -> None:
+    found = verdict(planned, sight, known, UUIDS)
+    assert "\n" not in found.explanation
+    assert bool(found.mend) == (not found.word.good)
+    assert (found.seen == planned) == (found.word.good and found.word is not Word.UNKNOWN) or (
+        not found.word.good
+    )
+    assert "void" in NOTHING

@@ -1,0 +1,145 @@
+"""`--explain` and `--strict`: what is said of a plan, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab.cli import main, planning
+from lab.gpus import Inventory, Process
+from lab.sizes import GIB
+from tests.golden.boxes import box, uuid_of, wired
+from tests.unit.fakes import FakeBackend, FakeEnvironment
+
+CLUSTER = """\
+version: 1
+name: mnist
+nodes: {tf1: {}, tf2: {gpus: 2}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf2]}}
+"""
+Put = Callable[[Inventory], None]
+PYTHON = Process(4711, "pyth\x1bon", 3 * GIB)
+
+
+@pytest.fixture(autouse=True)
+def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
+    """A project's directory and a backend on which nothing is up."""
+    (tmp_path / "volume").mkdir()
+    made = FakeBackend("local")
+    for name in ("up", "run"):
+        module = importlib.import_module(f"lab.cli.commands.{name}")
+        monkeypatch.setattr(module, "backends", lambda: [made])
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/mnist_async.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    return made
+
+
+@pytest.fixture
+def on(monkeypatch: pytest.MonkeyPatch) -> Put:
+    """Puts another box in the place of this one."""
+
+    def put(inventory: Inventory) -> None:
+        monkeypatch.setattr(planning, "take_inventory", lambda mode, cluster: inventory)
+
+    return put
+
+
+def busy_box() -> Inventory:
+    whole = wired((0, 0, 1, 1), {(0, 1): 18})
+    first, *others = whole.gpus
+    return dataclasses.replace(
+        whole, gpus=(dataclasses.replace(first, processes=(PYTHON,)), *others)
+    )
+
+
+def said(capsys: pytest.CaptureFixture[str], line: str, code: int = 0) -> list[str]:
+    """What a command says on stderr."""
+    capsys.readouterr()
+    assert main(line.split()) == code
+    return capsys.readouterr().err.splitlines()
+
+
+WARNING = f"GPU 0 ({uuid_of(0)}, worker-0) is in use: pyth\\x1bon (pid 4711, 3 GiB)"
+
+
+def test_explain_says_why(capsys: pytest.CaptureFixture[str], on: Put) -> None:
+    on(busy_box())
+    node, ps, worker, warning, written = said(capsys, "render --explain")
+    assert node == (f"tf2: {uuid_of(0)}, {uuid_of(1)} (0, 1): NUMA node 0, 18 NVLinks between them")
+    assert ps == "ps-0: CPUs 0-31"
+    assert worker == "worker-0: CPUs 32-63; which ones are close to its cards is not known"
+    assert warning == f"warning: {WARNING}"
+    assert "is written" in written
+    assert uuid_of(1) in Path("docker-compose.yml").read_text()
+    assert not any(line.startswith("tf2: ") for line in said(capsys, "render"))
+
+
+@pytest.mark.parametrize("line", ["render --strict", "up --strict", "run async --strict"])
+def test_strict_refuses_cards_in_use_and_nothing_happens(
+    capsys: pytest.CaptureFixture[str], on: Put, line: str, tmp_path: Path, backend: FakeBackend
+) -> None:
+    on(busy_box())
+    before = sorted(tmp_path.rglob("*"))
+    last = said(capsys, line, 1)[-1]
+    assert last.startswith(f"error: refused by --strict: {WARNING}; change that, or leave out")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("inventory", "expected"),
+    [
+        (
+            Inventory("none", (), 8, GIB, ("no NVIDIA driver answers: CPUs only",)),
+            "'mnist' asks for 2 GPUs: no NVIDIA driver answers: CPUs only;",
+        ),
+        (box(2, cpus=1), "1 CPU for 2 tasks: CPU sets are left out;"),
+        (
+            Inventory("none", (), 1, GIB),
+            "'mnist' asks for 2 GPUs: none is there (and 1 more like this);",
+        ),
+    ],
+)
+def test_strict_refuses_less_than_the_description_says(
+    capsys: pytest.CaptureFixture[str], on: Put, inventory: Inventory, expected: str
+) -> None:
+    on(inventory)
+    (line,) = said(capsys, "render --strict", 1)
+    assert f"refused by --strict: {expected}" in line
+    assert not Path("docker-compose.yml").exists()
+    assert said(capsys, "render")
+
+
+def test_strict_takes_cpus_where_they_were_asked_for(
+    capsys: pytest.CaptureFixture[str], on: Put
+) -> None:
+    on(Inventory("none", (), 8, GIB))
+    assert "is written" in said(capsys, "render --strict --gpus none")[-1]
+
+
+@pytest.mark.parametrize("word", ["--strict", "--explain"])
+def test_whether_a_file_is_stale_does_not_depend_on_who_uses_the_box(
+    capsys: pytest.CaptureFixture[str], on: Put, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on(busy_box())
+    said(capsys, "render")
+    monkeypatch.setattr("lab.render.take_inventory", lambda mode, cluster: busy_box())
+    assert said(capsys, "render --check") == ["docker-compose.yml is up to date"]
+    (line,) = said(capsys, f"render --check {word}", 2)
+    assert line == f"error: --check only compares: {word} means nothing to it; leave out {word}"
+
+
+def test_an_environment_that_is_up_is_not_judged_again(
+    capsys: pytest.CaptureFixture[str], on: Put, backend: FakeBackend, tmp_path: Path
+) -> None:
+    on(busy_box())
+    backend.environment = FakeEnvironment(tmp_path / "volume")
+    # Another state of the description: that is found first, and is no matter of --strict.
+    assert "was booted from another state" in said(capsys, "up --strict", 2)[-1]

@@ -1,0 +1,348 @@
+"""Boots that are looked at: what is said of them, and which are refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lab.backends import looking, proof
+from lab.backends.compose import sight as container_sight
+from lab.backends.compose.containers import read
+from lab.backends.compose.engine import Engine
+from lab.errors import LabError
+from lab.gpus import Condition, Fault, Gpu, NvmlError
+from lab.pinning import Sight
+from lab.plan import Plan, PlannedNode, PlannedTask
+from tests.unit.fakes import FakeBackend, FakeEnvironment
+from tests.unit.test_compose_containers import INSPECTED
+from tests.unit.test_pinning import A, B, inside, local, on_a_box
+
+BOTH = Plan(
+    name="mnist",
+    mode="uuid",
+    cluster_sha256="abc",
+    nodes=(PlannedNode("tf1"), PlannedNode("tf2")),
+    tasks=(
+        PlannedTask("ps", 0, "tf1", 2222),
+        PlannedTask("worker", 0, "tf1", 2223, (A,)),
+        PlannedTask("worker", 1, "tf2", 2222, (B,)),
+    ),
+)
+CARDS = (Gpu(0, A, minor=0), Gpu(1, B, minor=1))
+
+
+@dataclass
+class Looked(FakeEnvironment):
+    """Counts how often it is looked at, with TensorFlow or without."""
+
+    looks: list[bool] = field(default_factory=list)
+    with_tensorflow: Mapping[str, Sight] = field(default_factory=dict)
+
+    def look(self, *, tensorflow: bool) -> dict[str, Sight]:
+        self.looks.append(tensorflow)
+        return dict(self.with_tensorflow if tensorflow else self.sights)
+
+
+@pytest.fixture(autouse=True)
+def box(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
+    """The cards of this box."""
+    cards: list[Gpu] = list(CARDS)
+    monkeypatch.setattr(proof, "survey", lambda: SimpleNamespace(gpus=tuple(cards)))
+    # Whatever this machine has: there are no nodes to compare with.
+    real = Path.exists
+    monkeypatch.setattr(
+        Path, "exists", lambda path: not str(path).startswith("/dev/nvidia") and real(path)
+    )
+    return cards
+
+
+def seen_by(tmp_path: Path, **sights: Sight) -> Looked:
+    named = {name.replace("_", "-"): sight for name, sight in sights.items()}
+    return Looked(tmp_path, plan=BOTH, sights=named)
+
+
+def said_of(environment: Looked, plan: Plan = BOTH) -> list[str]:
+    said: list[str] = []
+    backend = FakeBackend(environment=environment)
+    assert proof.boot(backend, plan, root=Path(), say=said.append) is environment
+    return said
+
+
+def test_proved_is_said_in_one_line(tmp_path: Path) -> None:
+    nodes = {"worker_0": on_a_box(A, nodes=(0,)), "worker_1": on_a_box(B, nodes=(1,))}
+    environment = seen_by(tmp_path, ps_0=inside(), tf1=inside(nodes=None), **nodes)
+    environment.with_tensorflow = {
+        name: replace(sight, tensorflow=len(sight.nvml or ()))
+        for name, sight in environment.sights.items()
+    }
+    assert said_of(environment) == [
+        "GPUs: 2 cards of 2 tasks proved (CUDA, NVML, device nodes, TensorFlow, environment,"
+        " engine), ps-0 sees none"
+    ]
+    assert environment.looks == [False, True]
+
+
+def test_declared_is_never_called_proved(tmp_path: Path) -> None:
+    """And TensorFlow, which takes seconds, is not asked where no driver answers."""
+    environment = seen_by(tmp_path, ps_0=inside(), worker_0=inside(A), worker_1=inside(B))
+    assert said_of(environment) == [
+        "GPUs: 2 cards of 2 tasks declared only (CUDA: no libcuda.so.1, NVML: no"
+        " libnvidia-ml.so.1, device nodes: there are none, as on this box), ps-0 sees none"
+    ]
+    assert environment.looks == [False]
+
+
+def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
+    gone = Sight.untold("exited (1)")
+    (line,) = said_of(seen_by(tmp_path, ps_0=gone, worker_0=gone, worker_1=local(B)))
+    assert "1 card of 1 task declared only" in line
+    assert "ps-0 and 1 other: planned none; what it sees cannot be told" in line
+
+
+def test_many_tasks_without_cards_are_counted(tmp_path: Path) -> None:
+    tasks = tuple(PlannedTask("ps", index, "tf1", 2222 + index) for index in range(4))
+    environment = Looked(tmp_path, sights={task.name: inside() for task in tasks})
+    assert said_of(environment, replace(BOTH, tasks=tasks)) == ["GPUs: 4 tasks see none"]
+    environment.sights = {"ps-0": inside(nodes=None), "ps-1": inside(nodes=None)}
+    plan = replace(BOTH, tasks=tasks[:2])
+    assert said_of(environment, plan) == ["GPUs: ps-0 and ps-1 are told of none"]
+
+
+def test_without_any_gpu_nobody_is_asked(tmp_path: Path, box: list[Gpu]) -> None:
+    without = replace(BOTH, tasks=tuple(replace(task, gpus=()) for task in BOTH.tasks))
+    box.clear()
+    environment = seen_by(tmp_path)
+    assert (said_of(environment, without), environment.looks) == ([], [])
+    # A plan that asks for none on a box that has some: that nobody sees one is to be proved.
+    box.extend(CARDS)
+    environment.sights = {task.name: inside() for task in without.tasks}
+    assert said_of(environment, without) == ["GPUs: ps-0, worker-0 and worker-1 see none"]
+
+
+def test_a_driver_that_fails_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing() -> None:
+        raise NvmlError("it failed", "mend it", Fault(Condition.OTHER, "driver", "x", "y"))
+
+    monkeypatch.setattr(proof, "survey", failing)
+    assert proof.box_cards() == ()
+
+
+@pytest.mark.parametrize(
+    ("sights", "words"),
+    [
+        (
+            {"worker_0": inside(A, engine=(B,)), "worker_1": inside(B)},
+            f"worker-0: planned {A}, sees {B} (engine); boot it anew; if it stays so, see",
+        ),
+        (
+            {"worker_0": inside(A, engine=(B,)), "worker_1": inside(B, engine=(A,))},
+            f"worker-0: planned {A}, sees {B} (engine) (nor is worker-1 as planned); boot",
+        ),
+        (
+            {"worker_0": inside(A), "worker_1": on_a_box(B, nodes=(1,), cuda=())},
+            f"worker-1: planned {B}, sees none (CUDA); boot it anew",
+        ),
+        (
+            {
+                "worker_0": inside(A, nodes={0: "Operation not permitted"}),
+                "worker_1": inside(B),
+                "tf2": inside(),
+            },
+            f"worker-0: planned {A}, and has lost it: /dev/nvidia0 cannot be opened (Operation not"
+            " permitted); restart its container (`docker restart`)",
+        ),
+        (
+            {"worker_0": inside(A), "worker_1": inside(B), "tf2": inside(engine=(A,))},
+            f"tf2: planned none, sees {A} (engine); boot",
+        ),
+    ],
+)
+def test_a_boot_that_is_refused(tmp_path: Path, sights: dict[str, Sight], words: str) -> None:
+    environment = seen_by(tmp_path, ps_0=inside(), **sights)
+    with pytest.raises(LabError) as caught:
+        said_of(environment)
+    assert str(caught.value).startswith(words)
+    assert "\n" not in str(caught.value)
+    assert environment.looks == [False]
+
+
+def test_a_tensorflow_that_lists_too_few_is_refused(tmp_path: Path) -> None:
+    nodes = {"worker_0": on_a_box(A, nodes=(0,)), "worker_1": on_a_box(B, nodes=(1,))}
+    environment = seen_by(tmp_path, ps_0=inside(), **nodes)
+    environment.with_tensorflow = {
+        name: replace(sight, tensorflow=0) for name, sight in environment.sights.items()
+    }
+    with pytest.raises(LabError, match=r"worker-0: planned .*, sees none \(TensorFlow\).*build"):
+        said_of(environment)
+
+
+def test_a_tensorflow_that_does_not_answer_takes_nothing_back(tmp_path: Path) -> None:
+    nodes = {"worker_0": on_a_box(A, nodes=(0,)), "worker_1": on_a_box(B, nodes=(1,))}
+    environment = seen_by(tmp_path, ps_0=inside(), **nodes)
+    late = Sight.untold("it did not answer within 125 s")
+    environment.with_tensorflow = dict.fromkeys(environment.sights, late)
+    (line,) = said_of(environment)
+    assert line.startswith("GPUs: 2 cards of 2 tasks proved (CUDA, NVML, device nodes, environment")
+
+
+def test_device_nodes_count_where_this_box_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "exists", lambda path: True)
+    environment = seen_by(tmp_path, worker_0=inside(A, nodes={0: ""}), worker_1=inside(B))
+    verdicts = proof.judge(environment, {"worker-0": (A,), "worker-1": (B,)}, CARDS)
+    assert verdicts["worker-0"].word.value == "proved"
+    assert verdicts["worker-1"].explanation == f"planned {B}, sees none (device nodes)"
+
+
+# ---- Asking several at once
+
+
+def test_all_are_asked_and_who_hangs_is_left() -> None:
+    hanging = threading.Event()
+
+    def hang() -> Sight:
+        hanging.wait(60)
+        return Sight()
+
+    asks = {"worker-0": lambda: local(A), "worker-1": hang}
+    try:
+        found = looking.ask_all(asks, tensorflow=False, patience_s=0.2)
+    finally:
+        hanging.set()
+    assert list(found) == ["worker-0", "worker-1"]
+    assert found["worker-0"] == local(A)
+    assert found["worker-1"].reasons == {"environment": "it did not answer within 0 s"}
+    assert looking.ask_all({}, tensorflow=True) == {}
+
+
+def test_more_tasks_than_are_asked_at_once() -> None:
+    asks = {f"worker-{index}": local for index in range(40)}
+    assert list(looking.ask_all(asks, tensorflow=True)) == list(asks)
+
+
+def test_a_defect_is_not_hidden() -> None:
+    def broken() -> Sight:
+        raise RuntimeError("a defect")
+
+    with pytest.raises(RuntimeError, match="a defect"):
+        looking.ask_all({"worker-0": broken}, tensorflow=False)
+
+
+@pytest.mark.parametrize(
+    ("code", "stdout", "stderr", "why"),
+    [
+        (1, b"", b"Traceback\nNo module named lab.task.sight\n", "1: No module named lab.task"),
+        (137, b"", b"", "137: no word"),
+        (-14, b"half", b"", "-14: half"),
+        (None, b"", b"", "None: no word"),
+        (0, b"\n", b"", "0: no word"),
+        (0, b"{", b"", "Expecting property name"),
+        (0, b"[]", b"", "no sight"),
+    ],
+)
+def test_an_answer_that_is_none(code: int | None, stdout: bytes, stderr: bytes, why: str) -> None:
+    (reason,) = looking.answer(code, stdout, stderr).reasons.values()
+    assert why in reason
+
+
+def test_what_libraries_print_before_is_passed_over() -> None:
+    found = looking.answer(0, b'hello\n{"tensorflow": 2}\n', b"a warning")
+    assert found == Sight(tensorflow=2)
+
+
+def test_the_module_is_told_its_time() -> None:
+    assert looking.words(tensorflow=False) == ["--within", "30"]
+    assert looking.words(tensorflow=True) == ["--within", "120", "--tensorflow"]
+
+
+# ---- One container
+
+
+class Exec:
+    """The part of docker-py's client that starts a program in a container."""
+
+    def __init__(self, stdout: bytes | None, code: int) -> None:
+        self.api = self
+        self.said = (stdout, None)
+        self.code = code
+        self.command: list[str] = []
+
+    def exec_create(self, container: str, command: list[str]) -> dict[str, str]:
+        self.command = command
+        return {"Id": "x"}
+
+    def exec_start(self, exec_id: str, *, demux: bool) -> tuple[bytes | None, None]:
+        return self.said
+
+    def exec_inspect(self, exec_id: str) -> dict[str, int]:
+        return {"ExitCode": self.code}
+
+
+def engine_with(client: object) -> Engine:
+    engine = Engine()
+    engine._local.client = client
+    return engine
+
+
+def test_a_container_is_asked_inside_and_of_the_engine() -> None:
+    client = Exec(b'{"nvml": ["GPU-4"]}\n', 0)
+    seen = container_sight.of_task(engine_with(client), read(INSPECTED), tensorflow=True)
+    assert seen == Sight(nvml=("GPU-4",), isolated=True, engine=("GPU-4", "GPU-5"))
+    assert client.command == [
+        *("python", "-m", "lab.task.sight", "--within", "120", "--tensorflow")
+    ]
+    failed = container_sight.of_task(engine_with(Exec(None, 1)), read(INSPECTED), tensorflow=False)
+    assert (failed.engine, failed.isolated) == (("GPU-4", "GPU-5"), True)
+    assert "no word" in failed.reasons["environment"]
+
+
+def test_a_container_that_cannot_be_asked_says_why() -> None:
+    stopped: dict[str, Any] = {**INSPECTED, "State": {**INSPECTED["State"], "Status": "exited"}}
+    seen = container_sight.of_task(engine_with(None), read(stopped), tensorflow=False)
+    assert seen.reasons == {"environment": "exited (0)"}
+
+    class Away(Exec):
+        def exec_create(self, container: str, command: list[str]) -> dict[str, str]:
+            raise ConnectionError("away")
+
+    away = container_sight.of_task(engine_with(Away(None, 0)), read(INSPECTED), tensorflow=False)
+    assert "asking worker-1 what it sees" in away.reasons["environment"]
+
+
+def test_an_anchor_is_known_by_its_description() -> None:
+    variables = ["NVIDIA_VISIBLE_DEVICES=void", "CUDA_VISIBLE_DEVICES=-1", "A=b"]
+    attributes = {
+        **INSPECTED,
+        "Config": {**INSPECTED["Config"], "Env": variables},
+        "HostConfig": {"DeviceRequests": [{"Driver": "nvidia", "Count": -1}, {"Count": 2}]},
+    }
+    seen = container_sight.of_anchor(read(attributes))
+    assert seen.environment == {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
+    assert (seen.engine, seen.isolated) == (("all", "2 of any"), True)
+
+
+# ---- The image
+
+
+def test_the_module_needs_nothing_but_the_image(tmp_path: Path) -> None:
+    """Beside the standard library it imports what the image has of lab, and that is little."""
+    code = "import sys, lab.task.sight; print(*sorted(m for m in sys.modules if m[:4] == 'lab.'))"
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        ["python3", "-S", "-c", code],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(root)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["lab.task", "lab.task.nodes", "lab.task.sight"]
