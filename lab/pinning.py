@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from lab.gpus.model import SLICE
-from lab.task.sight import LOST, NO_LIBCUDA, NOT_ASKED
+from lab.task.sight import CUDA_CODE, LOST, NO_LIBCUDA, NOT_ASKED, UNKNOWN_ERROR
 from lab.task.text import short
 
 NOTHING: Final = frozenset({"", "-1", "void", "none"})
@@ -20,12 +20,18 @@ RESTART: Final = (
     " `systemctl daemon-reload` until the engine uses the cgroupfs driver or CDI"
 )
 _BOOT_ANEW: Final = "boot it anew; if it stays so, see `lab doctor`"
+_DEAD: Final = "check `nvidia-smi` and `dmesg | grep Xid` on the host, then reboot"
 _FILE_MODE: Final = (
     "let every user open the cards: NVreg_DeviceFileMode=0666 in the driver's options"
 )
 _LIBRARIES: Final = (
     "TensorFlow and its CUDA libraries do not fit: build the image anew (`lab build`)"
 )
+_WHEELS: Final = (
+    "`pip install 'tensorflow[and-cuda]==2.21.*'` into this Python, or train on CPUs with"
+    " `--gpus none`"
+)
+_CUDA_FAILS: Final = "check `nvidia-smi` and `dmesg | grep -i nvrm` on the host, and `lab doctor`"
 
 _ENGINE: Final = "engine"
 _ENVIRONMENT: Final = "environment"
@@ -34,7 +40,19 @@ _NVML: Final = "NVML"
 _CUDA: Final = "CUDA"
 _TENSORFLOW: Final = "TensorFlow"
 
-_REFUSED: Final = "Permission denied"  # by the file's mode; the engine's refusal reads otherwise
+_NODE_MENDS: Final = {
+    "Permission denied": _FILE_MODE,
+    "Operation not permitted": RESTART,  # so the engine's fence refuses
+}
+"""Why a node cannot be opened → the mend; whatever else it is, the card does not answer."""
+
+_CUDA_MENDS: Final = {
+    "802": "start the fabric manager: `sudo systemctl start nvidia-fabricmanager` on the host",
+    "803": "reboot the host: its driver and the driver's library differ",
+    "804": "update the NVIDIA driver",
+    "999": "`sudo nvidia-modprobe -u -c=0` on the host, else see `dmesg`",
+}
+"""CUDA's codes for a driver that is there and cannot start → the mend."""
 
 
 class Word(StrEnum):
@@ -169,19 +187,24 @@ def verdict(
     uuids = tuple((index_to_uuid or {}).get(each, each) for each in planned)
     known = _Planned(planned, uuids)
     # The best witness comes first; the variables are only what somebody wrote down.
-    strong = [
-        _cuda(known, sight),
-        _nvml(known, sight),
-        _nodes(known, sight, minors or {}),
-        _tensorflow(known, sight),
-    ]
+    fence = [_nvml(known, sight), _nodes(known, sight, minors or {})]
+    strong = [_cuda(known, sight), *fence, _tensorflow(known, sight)]
     proved = any(each.agrees and each.proves for each in strong)
-    weak = [_environment(known, sight, proved=proved), _engine(known, sight)]
-    against = next((each for each in [*weak, *strong] if each.agrees is False), None)
     lost = _lost(known, sight, minors or {})
+    environment = _environment(
+        known,
+        sight,
+        # A card that was lost had been given, too.
+        shown=lost is not None or any(each.agrees and each.seen for each in strong),
+        fenced=any(each.agrees and each.proves for each in fence),
+    )
+    weak = [environment, _engine(known, sight)]
+    against = next((each for each in [*weak, *strong] if each.agrees is False), None)
+    if against is None and lost is None:
+        lost = _failing(known, sight)
     if lost is not None and (against is None or against not in weak):
         why, mend = lost
-        text = f"planned {_words(planned)}, and has lost it: {why}"
+        text = f"planned {_words(planned)}, and cannot use it: {why}"
         return Verdict(Word.LOST, planned, (), (), text, mend)
     answers = [*strong, *weak]
     if against is not None:
@@ -233,7 +256,16 @@ def _engine(planned: _Planned, sight: Sight) -> _Answer:
     return _Answer(_ENGINE, agrees, seen=sight.engine)
 
 
-def _environment(planned: _Planned, sight: Sight, *, proved: bool) -> _Answer:
+def _environment(planned: _Planned, sight: Sight, *, shown: bool, fenced: bool) -> _Answer:
+    """What the variables say.
+
+    Args:
+        planned: The plan.
+        sight: What the task sees.
+        shown: Whether others show cards that fit.
+        fenced: Whether others show that the container has exactly the planned ones; CUDA does not,
+            as `CUDA_VISIBLE_DEVICES` narrows it, and of several slices it shows one.
+    """
     variables = sight.environment
     if variables is None:
         return _Answer(_ENVIRONMENT, why=sight.reasons.get(_ENVIRONMENT, NOT_ASKED))
@@ -249,10 +281,18 @@ def _environment(planned: _Planned, sight: Sight, *, proved: bool) -> _Answer:
         return _Answer(_ENVIRONMENT, agrees, seen=told[0] if told else () if agrees else ("all",))
     if cuda is not None and _folded(cuda) != _folded(planned.ids):
         return _Answer(_ENVIRONMENT, agrees=False, seen=cuda)
+    return _runtime(planned, runtime or (), shown=shown, fenced=fenced)
+
+
+def _runtime(planned: _Planned, runtime: tuple[str, ...], *, shown: bool, fenced: bool) -> _Answer:
+    """What `NVIDIA_VISIBLE_DEVICES` says in a container that was to have cards."""
     if not runtime:
         # So it is where the engine hands out cards by CDI: then others must have seen them.
         why = "the engine has set no NVIDIA_VISIBLE_DEVICES"
-        return _Answer(_ENVIRONMENT, None if proved else False, why=why)
+        return _Answer(_ENVIRONMENT, None if shown else False, why=why)
+    if fenced and _folded(runtime) == {"all"}:
+        # So an image of CUDA's has it, and an engine that hands out cards by CDI may leave it.
+        return _Answer(_ENVIRONMENT, why="the image says `all`")
     return _Answer(_ENVIRONMENT, _folded(runtime) == _folded(planned.ids), seen=runtime)
 
 
@@ -308,7 +348,8 @@ def _tensorflow(planned: _Planned, sight: Sight) -> _Answer:
     # Of several slices a process gets one.
     expected = 1 if planned.cut else len(set(planned.ids))
     seen = tuple(f"GPU:{position}" for position in range(sight.tensorflow))
-    mend = _LIBRARIES if len(seen) < expected else _BOOT_ANEW
+    # In a container they are the image's, locally this Python's.
+    mend = _BOOT_ANEW if len(seen) >= expected else _LIBRARIES if sight.isolated else _WHEELS
     return _Answer(_TENSORFLOW, len(seen) == expected, seen=seen, mend=mend)
 
 
@@ -319,10 +360,25 @@ def _lost(planned: _Planned, sight: Sight, minors: Mapping[str, int]) -> tuple[s
     wanted = {minors[each] for each in planned.ids if each in minors}
     for minor, fault in (sight.nodes or {}).items():
         if fault and (minor in wanted or not wanted):
-            mend = _FILE_MODE if fault == _REFUSED else RESTART
+            mend = _NODE_MENDS.get(fault, _DEAD)
             return f"/dev/nvidia{minor} cannot be opened ({fault})", mend
     reason = sight.reasons.get("nvml", "")
-    return (f"NVML says: {reason}", RESTART) if reason in LOST.values() else None
+    if reason not in LOST.values():
+        return None
+    return f"NVML says: {reason}", RESTART if reason == LOST[UNKNOWN_ERROR] else _DEAD
+
+
+def _failing(planned: _Planned, sight: Sight) -> tuple[str, str] | None:
+    """Why CUDA's driver cannot start, and how to mend it; None where it can, or there is none.
+
+    A program would train on CPUs without a word.
+    """
+    reason = sight.reasons.get("cuda", NOT_ASKED)
+    if not planned.ids or sight.cuda is not None or reason in {NOT_ASKED, NO_LIBCUDA}:
+        return None
+    code = CUDA_CODE.search(reason)
+    mend = _CUDA_MENDS.get(code[1], _CUDA_FAILS) if code else _CUDA_FAILS
+    return f"CUDA says: {short(reason, 120)}", mend
 
 
 def _pins(value: str | None) -> tuple[str, ...] | None:

@@ -48,7 +48,12 @@ class Environment(Protocol):
 
     backend: str  # "local" or "compose"
     project: str
+    folder: str  # the project's directory, or "" where it is not known any more
     cluster_sha256: str
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its tasks run on this machine, so that this machine's cards are theirs."""
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec, with addresses that are valid in this environment."""
@@ -64,7 +69,7 @@ class Environment(Protocol):
             program: The directory with the user's own program and its modules, if it is `own`.
 
         Raises:
-            LabError: Another run is under way in this environment.
+            LabError: Another run is under way in this environment, or an agent of it is not there.
         """
 
     def cancel(self, run_id: str, reason: str) -> None:

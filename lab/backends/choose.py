@@ -10,6 +10,7 @@ from typing import Final
 from lab.backends import Backend, Environment, Say
 from lab.errors import InputError, LabError
 from lab.plan import Plan
+from lab.task.text import visible
 
 AUTO: Final = "auto"
 LOCAL: Final = "local"
@@ -75,12 +76,24 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], say: Say
     raise LabError(", ".join(f"backend {each}: {fault}" for each, fault in faults.items()))
 
 
-def check_same(environment: Environment, sha256: str, description: str) -> None:
-    """See that an environment was booted from this description as it is now.
+def check_same(environment: Environment, sha256: str, description: str, root: Path) -> None:
+    """See that an environment was booted in this project, from this description as it is now.
+
+    Args:
+        environment: It bears the name that this description gives.
+        sha256: Digest of this description.
+        description: Its path, for the message.
+        root: This project's directory.
 
     Raises:
-        InputError: It was not.
+        InputError: It was not: its tasks run another folder's programs, or stand otherwise.
     """
+    if environment.folder and Path(environment.folder).resolve() != root.resolve():
+        raise InputError(
+            f"environment {environment.project!r} ({environment.backend}) was booted from"
+            f" {visible(environment.folder)}",
+            f"go there, `lab down {environment.project}` it, or give this one another `name:`",
+        )
     if environment.cluster_sha256 != sha256:
         raise InputError(
             f"environment {environment.project!r} ({environment.backend}) was booted from another"

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from lab.doctor import data, engine, gpus, network, python, resources
-from lab.doctor.asking import ask, later, within
+from lab.doctor.asking import ask
 from lab.doctor.model import Finding, Need, Report, Verdict
 from lab.errors import LabError
 from lab.gpus import Fault, Inventory, survey
 from lab.task.text import short
+from lab.threads import later, within
 
 __all__ = ["Finding", "Need", "Report", "Verdict", "examine"]
 
@@ -51,7 +52,7 @@ def _everything(watch: Watch) -> Iterator[Finding]:
     # The slowest look begins first.
     importing = later(python.import_tensorflow)
     watch("the cards")
-    found = gpus.look(partial(within, gpus.SURVEY_S, survey))
+    found = gpus.look(survey)
     box = found if isinstance(found, Inventory) else _no_cards()
     described = data.described(box)
 
@@ -194,11 +195,13 @@ def _gpus(
     yield gpus.mig(found)
     if not found.gpus:
         return
-    yield gpus.cuda_locally(has_cuda=has_cuda, has_engine=answers is not None)
+    yield gpus.cuda(found)
+    has_cudnn = has_cuda and gpus.find_cudnn()
+    yield gpus.cuda_locally(has_cuda=has_cuda, has_cudnn=has_cudnn, has_engine=answers is not None)
     if answers is None:
         return
     toolkit = gpus.find_toolkit()
-    finding = gpus.toolkit(answers.info, toolkit, asked, has_cuda=has_cuda)
+    finding = gpus.toolkit(answers.info, toolkit, asked, has_cuda=has_cudnn)
     image = docker.image
     name = image.name if image is not None and image.is_here else None
     watch("a card in a container")

@@ -1,42 +1,11 @@
-"""Asking what may never answer: an engine that hangs, a driver that hangs, a dead file server."""
+"""Asking a command that may never answer: of an engine that hangs, for one."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Thread
-from typing import TypeVar
-
-T = TypeVar("T")
-
-
-def later(action: Callable[[], T]) -> Future[T]:
-    """Begin something that may hang; its thread holds up nobody, not even the end of the process.
-
-    (An executor's threads are waited for when Python ends.)
-    """
-    future: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(action())
-        except BaseException as error:  # noqa: BLE001  (it is raised again where it is waited for)
-            future.set_exception(error)
-
-    Thread(target=work, daemon=True).start()
-    return future
-
-
-def within(seconds: float, action: Callable[[], T]) -> T:
-    """Do something that may hang, and wait no longer than this for it.
-
-    Raises:
-        TimeoutError: It took longer; it is left to itself.
-    """
-    return later(action).result(seconds)
 
 
 @dataclass(frozen=True, slots=True)

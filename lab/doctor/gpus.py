@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 from collections import Counter
@@ -12,14 +13,13 @@ from typing import Any, Final
 
 from lab.doctor.asking import Ask
 from lab.doctor.model import Finding, Need, Verdict
+from lab.doctor.python import installed
 from lab.gpus import Condition, Fault, Inventory
+from lab.gpus.model import CUDA_VERSION, DRIVER, DRIVER_VERSION
 from lab.sizes import memory_for_people
 from lab.task.text import short
 
 AREA: Final = "GPUs"
-SURVEY_S: Final = 20.0
-"""Seconds in which the driver must answer; a cold one that keeps no state takes several."""
-
 TRIAL_S: Final = 60.0
 REMOVE_S: Final = 20.0
 TRIAL_LABEL: Final = "lab.trial"
@@ -32,6 +32,14 @@ _CDI_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 # container by their CDI description, where there is one, and the toolkit's hook comes second:
 # https://github.com/moby/moby/pull/50228
 _ENGINE_WITH_CDI: Final = 29
+_UVM: Final = "nvidia-uvm"
+"""The device node without which CUDA does not start."""
+
+_CONTROL: Final = "nvidiactl"
+"""A node that is there wherever the driver has nodes; on WSL it has none."""
+
+_CUDNN_WHEELS: Final = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
+_CUDNN_LIBRARIES: Final = ("libcudnn.so.9", "libcudnn.so.8")
 _HOOKS: Final = ("nvidia-container-runtime-hook", "nvidia-container-toolkit")
 _PCI_VENDOR: Final = "0x10de"
 _PCI_DISPLAY: Final = "0x03"
@@ -83,6 +91,22 @@ def driver(found: Inventory | Fault, pci_cards: int, asked: int) -> Finding:
     return _finding("driver", verdict, what, _mend(fault), str(fault.condition))
 
 
+def cuda(inventory: Inventory, nodes: Path = Path("/dev")) -> Finding:
+    """Whether CUDA, by which TensorFlow uses cards, can start.
+
+    Args:
+        inventory: This box.
+        nodes: Where its device nodes are.
+    """
+    fault = next((each for each in inventory.faults if each.where == CUDA_VERSION), None)
+    if fault is not None and fault.condition is Condition.OTHER:
+        return _finding("CUDA", Verdict.WARNING, short(fault.detail), _mend(fault), "no CUDA")
+    if (nodes / _CONTROL).exists() and not (nodes / _UVM).exists():
+        what = f"{nodes / _UVM} is not there, and CUDA may not be allowed to make it"
+        return _finding("CUDA", Verdict.WARNING, what, "`sudo nvidia-modprobe -u -c=0`")
+    return _finding("CUDA", Verdict.OK, "nothing is in its way")
+
+
 def cards(inventory: Inventory, asked: int) -> Finding:
     """Which cards answer.
 
@@ -95,7 +119,8 @@ def cards(inventory: Inventory, asked: int) -> Finding:
     lost = [
         fault
         for fault in inventory.faults
-        if fault.where != "driver" and fault.condition is not Condition.NO_SLICES
+        if fault.where not in {DRIVER, DRIVER_VERSION, CUDA_VERSION}
+        and fault.condition is not Condition.NO_SLICES
     ]
     whole = Counter((gpu.name, gpu.memory_bytes) for gpu in inventory.gpus)
     shown = ", ".join(
@@ -259,8 +284,16 @@ def further(why: str) -> Finding:
     return _finding("further checks", Verdict.SKIPPED, why)
 
 
-def cuda_locally(*, has_cuda: bool, has_engine: bool) -> Finding:
+def cuda_locally(*, has_cuda: bool, has_cudnn: bool, has_engine: bool) -> Finding:
     """What the local backend can do with cards."""
+    if has_cuda and not has_cudnn:
+        return _finding(
+            "local backend",
+            Verdict.WARNING,
+            "its TensorFlow was built for CUDA, but cuDNN is not installed: it trains on CPUs",
+            "`pip install 'tensorflow[and-cuda]==2.21.*'` into this Python",
+            "" if has_engine else "no cuDNN",
+        )
     if has_cuda:
         return _finding("local backend", Verdict.OK, "its TensorFlow was built for CUDA")
     if has_engine:
@@ -284,11 +317,24 @@ def look(survey: Callable[[], Inventory]) -> Inventory | Fault:
 
     try:
         return survey()
-    except TimeoutError:
-        detail = f"no answer within {SURVEY_S:.0f} s"
-        return Fault(Condition.OTHER, "driver", detail, "see `dmesg | grep -i nvrm`, then reboot")
     except NvmlError as error:
         return error.fault
+
+
+def find_cudnn(
+    version_of: Callable[[str], str | None] = installed,
+    libraries: Sequence[str] = _CUDNN_LIBRARIES,
+) -> bool:
+    """Whether this Python, or the system, has cuDNN."""
+    if any(version_of(wheel) is not None for wheel in _CUDNN_WHEELS):
+        return True
+    for library in libraries:
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            continue
+        return True
+    return False
 
 
 def pci_cards(devices: Path = Path("/sys/bus/pci/devices")) -> int:
@@ -319,7 +365,7 @@ def find_toolkit(directories: Sequence[Path] = CDI_DIRECTORIES) -> Toolkit:
 
 
 def _of_driver(faults: Sequence[Fault]) -> Fault | None:
-    return next((fault for fault in faults if fault.where == "driver"), None)
+    return next((fault for fault in faults if fault.where == DRIVER), None)
 
 
 def _mend(fault: Fault) -> str:

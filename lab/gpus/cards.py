@@ -54,7 +54,13 @@ def _read_card(library: Library, index: int, cards: Cards) -> None:
         cards.gpus.append(_read(library, index, card))
         cards.whole[index] = card
         return
-    slices = _slices(library, card)
+    slices, refusal = _slices(library, card)
+    if refusal is not None:
+        if not slices:
+            raise refusal
+        cards.notices.append(
+            f"GPU {index}: this user may not use all of its MIG slices; the others are left out"
+        )
     whole = text(library.nvmlDeviceGetUUID(card))
     cards.gpus += [_read(library, index, card, part, slice_of=whole) for part in slices]
     if not slices:
@@ -133,12 +139,16 @@ def _is_cut(library: Library, card: Handle) -> bool:
     return bool(current == _MIG_ON)
 
 
-def _slices(library: Library, card: Handle) -> list[Handle]:
-    slices = []
+def _slices(library: Library, card: Handle) -> tuple[list[Handle], Exception | None]:
+    """A card's slices, and why others are left out: this user may not use them."""
+    slices: list[Handle] = []
+    refusal = None
     for position in range(library.nvmlDeviceGetMaxMigDeviceCount(card)):
         try:
             slices.append(library.nvmlDeviceGetMigDeviceHandleByIndex(card, position))
         except library.NVMLError as error:
-            if code_of(error) != NOT_FOUND:
+            if condition_of(error) is Condition.NO_PERMISSION:
+                refusal = error
+            elif code_of(error) != NOT_FOUND:
                 raise
-    return slices
+    return slices, refusal

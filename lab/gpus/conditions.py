@@ -13,11 +13,14 @@ NOT_FOUND: Final = 6
 INVALID_ARGUMENT: Final = 2
 """NVML_ERROR_INVALID_ARGUMENT: among others, a link that the card does not have."""
 
+LIBRARY_NOT_FOUND: Final = 12
+"""NVML_ERROR_LIBRARY_NOT_FOUND: NVML's own, or libcuda where NVML is asked for CUDA's version."""
+
 _CONDITIONS: Final[Mapping[int, Condition]] = {
     3: Condition.NOT_SUPPORTED,  # NVML_ERROR_NOT_SUPPORTED
     4: Condition.NO_PERMISSION,  # NVML_ERROR_NO_PERMISSION
     9: Condition.NO_DRIVER,  # NVML_ERROR_DRIVER_NOT_LOADED
-    12: Condition.NO_DRIVER,  # NVML_ERROR_LIBRARY_NOT_FOUND
+    LIBRARY_NOT_FOUND: Condition.NO_DRIVER,
     13: Condition.OLD_DRIVER,  # NVML_ERROR_FUNCTION_NOT_FOUND
     15: Condition.CARD_LOST,  # NVML_ERROR_GPU_IS_LOST
     17: Condition.NO_PERMISSION,  # NVML_ERROR_OPERATING_SYSTEM: blocked, for example by a cgroup
@@ -52,7 +55,7 @@ def fault_of(error: Exception, where: str) -> Fault:
 
     Args:
         error: The library's exception.
-        where: `driver`, or `GPU 3`.
+        where: See `Fault`.
     """
     condition = condition_of(error)
     return Fault(condition, where, str(error).removesuffix("."), _MENDS[condition])

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lab.errors import InputError
-from lab.gpus.model import MODES, Fault, Gpu, Inventory
-from lab.gpus.nvml import NoDriverError, NvmlError
+from lab.gpus.model import DRIVER, MODES, Condition, Fault, Gpu, Inventory
+from lab.gpus.nvml import WAYS_OUT, NoDriverError, NvmlError
 from lab.gpus.reading import NOTHING, Reading, read_box
+from lab.threads import later, signals_blocked
 
 if TYPE_CHECKING:
     from lab.cluster import Cluster
+
+PATIENCE_S: Final = 20.0
+"""Seconds in which the driver must answer; a cold one that keeps no state takes several."""
 
 
 def take_inventory(mode: str, cluster: Cluster) -> Inventory:
@@ -34,7 +38,7 @@ def take_inventory(mode: str, cluster: Cluster) -> Inventory:
     if mode == "none" or (mode == "auto" and cluster.gpus_needed == 0):
         return _this_box("none")
     try:
-        seen = read_box()
+        seen = _read_in_time()
     except NvmlError as error:
         if mode == "uuid":
             raise
@@ -51,13 +55,36 @@ def survey() -> Inventory:
     Where no driver answers, it has no GPU, and a notice says so.
 
     Raises:
-        NvmlError: The driver answers at first and then fails.
+        NvmlError: The driver answers at first and then fails, or does not answer in time.
     """
     try:
-        seen = read_box()
+        seen = _read_in_time()
     except NoDriverError as error:
         return _this_box("none", notices=(error.what,), faults=(error.fault,))
     return _this_box("uuid" if seen.gpus else "none", seen)
+
+
+def _read_in_time() -> Reading:
+    """Ask the driver for everything, where Ctrl-C is heard also while it hangs.
+
+    Python takes a signal only between its own instructions, so that the main thread, inside a
+    call that hangs in the kernel, would never take one.
+
+    Raises:
+        NoDriverError: No driver can be opened.
+        NvmlError: It fails, or does not answer in time; the thread is left to itself then.
+    """
+    with signals_blocked():
+        asked = later(read_box)
+    try:
+        return asked.result(PATIENCE_S)
+    except TimeoutError:
+        late = f"answer within {PATIENCE_S:.0f} s"
+        mend = "see `dmesg | grep -i nvrm`, then reboot"
+        fault = Fault(Condition.OTHER, DRIVER, f"no {late}", mend)
+        raise NvmlError(
+            f"the NVIDIA driver does not {late}", f"{mend}, {WAYS_OUT}", fault
+        ) from None
 
 
 def _this_box(

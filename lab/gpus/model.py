@@ -27,7 +27,11 @@ class Condition(StrEnum):
 
 
 DRIVER: Final = "driver"
-"""Where a fault is that no card has alone."""
+"""Where a fault is that keeps the whole driver from answering."""
+
+DRIVER_VERSION: Final = "driver version"
+CUDA_VERSION: Final = "CUDA version"
+"""Where a fault is that costs no more than these words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,8 @@ class Fault:
 
     Attributes:
         condition: Its name.
-        where: `driver`, or `GPU 3`.
-        detail: NVML's own words.
+        where: `driver`, `driver version`, `CUDA version`, or `GPU 3`.
+        detail: NVML's own words, or what they mean.
         mend: How to mend it, as an imperative phrase.
     """
 

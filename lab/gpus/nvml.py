@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from lab.errors import LabError
 from lab.gpus.conditions import condition_of, fault_of
-from lab.gpus.model import Condition, Fault
+from lab.gpus.model import DRIVER, Condition, Fault
 
 Library: TypeAlias = Any
 """The module `pynvml`, which has no types."""
@@ -51,14 +51,14 @@ def session() -> Iterator[Library]:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        fault = fault_of(error, "driver")
+        fault = fault_of(error, DRIVER)
         raise NoDriverError(
             f"no NVIDIA driver answers ({fault.detail})", f"{fault.mend}, {WAYS_OUT}", fault
         ) from None
     try:
         yield pynvml
     except pynvml.NVMLError as error:
-        fault = fault_of(error, "driver")
+        fault = fault_of(error, DRIVER)
         raise NvmlError(
             f"the NVIDIA driver failed ({fault.detail})", f"{fault.mend}, {WAYS_OUT}", fault
         ) from None

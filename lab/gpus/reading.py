@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lab.gpus.cards import read_cards
-from lab.gpus.conditions import condition_of, fault_of
-from lab.gpus.model import Condition, Fault, Gpu, Pair
+from lab.gpus.conditions import LIBRARY_NOT_FOUND, code_of, condition_of, fault_of
+from lab.gpus.model import CUDA_VERSION, DRIVER_VERSION, Condition, Fault, Gpu, Pair
 from lab.gpus.nvml import Library, session, text
 from lab.gpus.topology import read_pairs
 
@@ -36,8 +36,8 @@ def read_box() -> Reading:
     """
     with session() as library:
         faults: list[Fault] = []
-        driver = _version(lambda: text(library.nvmlSystemGetDriverVersion()), library, faults)
-        cuda = _version(lambda: _cuda(library), library, faults)
+        driver = _version(DRIVER_VERSION, lambda: _driver(library), library, faults)
+        cuda = _version(CUDA_VERSION, lambda: _cuda(library), library, faults)
         cards = read_cards(library)
         pairs, unknown = read_pairs(library, cards.whole)
     gpus = (
@@ -47,13 +47,22 @@ def read_box() -> Reading:
     return Reading(tuple(gpus), pairs, driver, cuda, (*faults, *cards.faults), tuple(cards.notices))
 
 
-def _version(question: Callable[[], str], library: Library, faults: list[Fault]) -> str:
+def _version(where: str, question: Callable[[], str], library: Library, faults: list[Fault]) -> str:
     """A version; "" and a fault where it is not told."""
     try:
         return question()
     except library.NVMLError as error:
-        faults.append(fault_of(error, "driver"))
+        if where == CUDA_VERSION and code_of(error) == LIBRARY_NOT_FOUND:
+            # NVML looks for it; its own library and the driver are there, or it could not say so.
+            what, mend = "libcuda.so.1 is not installed", "install `libcuda1`"
+            faults.append(Fault(Condition.OTHER, where, what, mend))
+        else:
+            faults.append(fault_of(error, where))
         return ""
+
+
+def _driver(library: Library) -> str:
+    return text(library.nvmlSystemGetDriverVersion())
 
 
 def _cuda(library: Library) -> str:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from lab.gpus.conditions import condition_of
-from lab.gpus.model import Condition
+from lab.gpus.model import SLICE, Condition
 from lab.gpus.nvml import Handle, Library, session
 
 
@@ -75,10 +75,14 @@ class Sampler:
 
     def _sample(self, device_id: str, handle: Handle) -> Sample | None:
         nvml = self._library
+        utilisation = power = None
         try:
-            utilisation = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100)
             memory = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)
-            power = self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000)  # from mW
+            if not device_id.startswith(SLICE):  # for which some drivers tell the whole card's
+                utilisation = self._ask(
+                    lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100
+                )
+                power = self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000)  # from mW
         except nvml.NVMLError:
             return None
         if utilisation is None and memory is None and power is None:
@@ -86,10 +90,14 @@ class Sampler:
         return Sample(device_id, utilisation, None if memory is None else int(memory), power)
 
     def _ask(self, question: Callable[[], float]) -> float | None:
-        """An answer; None where this card or this driver has none."""
+        """An answer; None where there is none now, be it for good or for a moment.
+
+        Raises:
+            NVMLError: The card is lost: nothing else of it will be answered either.
+        """
         try:
             return question()
         except self._library.NVMLError as error:
-            if condition_of(error) in {Condition.NOT_SUPPORTED, Condition.OLD_DRIVER}:
-                return None
-            raise
+            if condition_of(error) is Condition.CARD_LOST:
+                raise
+            return None

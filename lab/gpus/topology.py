@@ -116,8 +116,9 @@ def _links(library: Library, card: Handle, known: set[str]) -> _Links:
     for link in range(MAX_LINKS):
         if not _is_active(library, card, link):
             continue
-        remote = _remote(library, card, link)
         kind = _remote_kind(library, card, link)
+        # Where a switch is, not every driver tells; and nobody needs to know.
+        remote = "" if kind == _TO_SWITCH else _remote(library, card, link)
         # An older driver does not tell the kind. What is no card of this box is a switch then;
         # whether two cards do reach each other through it, P2P says.
         if kind == _TO_SWITCH or (kind == _TO_UNKNOWN and remote not in known):

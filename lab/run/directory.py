@@ -54,6 +54,7 @@ class RunInfo:
         started_unix: When the run was asked for, in seconds since the epoch.
         submitted_unix: When it was handed to the agents, in seconds since the epoch, or None.
         stopped_unix: When its last task had ended, in seconds since the epoch, or None.
+        collected: Whether all of it is at home: it was collected after its last task had ended.
     """
 
     run_id: str
@@ -82,6 +83,7 @@ class RunInfo:
     stopped_unix: float | None = None
     own: bool = False
     cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
+    collected: bool = False
     format: int = FORMAT
 
     @classmethod
@@ -114,7 +116,7 @@ class RunInfo:
 
     def to_json(self) -> str:
         """Indented JSON with a final line end."""
-        return json.dumps(asdict(self), indent=2, ensure_ascii=False) + "\n"
+        return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> RunInfo:
@@ -212,10 +214,14 @@ class RunDir:
             raise LabError(f"{self.info_path}: {error}", "move that directory away") from error
 
     def complete(self) -> bool:
-        """Whether the run has ended and all of it is at home."""
+        """Whether the run has ended and all of it is at home.
+
+        That it was given up on is no end: its tasks may still train.
+        """
         if not (self.info_path.is_file() and self.summary_path.is_file()):
             return False
-        return self.read().state.ended
+        info = self.read()
+        return info.state.ended and info.collected
 
     @contextmanager
     def locked(self) -> Iterator[None]:

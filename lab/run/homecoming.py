@@ -79,12 +79,16 @@ def bring_one_home(
             RunInfo.of_request(request, backend=environment.backend, project=environment.project)
         )
     with run.locked():
-        if not run.read().state.ended:
+        info = run.read()
+        if info.state.ended and not info.collected and not lifecycle.has_gone(environment):
+            # Somebody gave it up, for a reason that its tasks may know nothing of.
+            info = run.update(state=State.STARTING, reason="", stopped_unix=None)
+        if not info.state.ended:
             lifecycle.enter(run, environment)
         with view() as shown:
             lifecycle.bring_home(run, environment, follow=follow, view=shown)
         summary = lifecycle.finish(run)
-        if not State(summary.state).ended and not any(task.alive for task in environment.tasks()):
+        if not State(summary.state).ended and lifecycle.has_gone(environment):
             lifecycle.end_as(run, State.LOST, "its environment has gone")
             summary = lifecycle.finish(run)
     say(f"run {run.run_id}: {summary.state}, collected into {run.path}")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import secrets
-import signal
 import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
+from lab import signals
 from lab.backends import Environment, Say
 from lab.errors import LabError
 from lab.plan import Plan
@@ -28,8 +27,6 @@ from lab.task.protocol import State, new_run_id
 
 MAX_SEED: Final = 2**31
 INTERRUPTED: Final = "interrupted"
-
-_ALSO_INTERRUPT: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +154,13 @@ def conduct(
         KeyboardInterrupt: The user ended it; `run.json` says so.
     """
     environment = found
-    with run.locked(), _signals_as_interrupt():
+    with run.locked(), signals.as_interrupt():
         try:
             if environment is None:
                 environment = boot()
             lifecycle.enter(run, environment)
             if detach:
-                with _deferred():
+                with signals.deferred():
                     lifecycle.submit(run, environment)
                 keep = True
             else:
@@ -178,24 +175,47 @@ def conduct(
             raise
         finally:
             if found is None and environment is not None and not keep:
-                with _undisturbed():
+                with signals.undisturbed():
                     environment.down(say)
 
 
 def _follow(run: RunDir, environment: Environment, view: View) -> None:
     """Submit the run and bring it home; when that breaks off, end it on the volume too."""
     try:
-        with _deferred():
+        with signals.deferred():
             lifecycle.submit(run, environment)
-        lifecycle.bring_home(run, environment, follow=True, view=view)
+        _come_home(run, environment, view)
     except KeyboardInterrupt:
         environment.cancel(run.run_id, INTERRUPTED)
         view.notice("interrupted: the run ends and comes home; Ctrl-C again gives up on it")
-        lifecycle.bring_home(run, environment, follow=True, view=view)
+        _come_home(run, environment, view)
         raise
     except OSError as error:
         environment.cancel(run.run_id, f"the helper could not go on: {error}")
         raise
+
+
+def _come_home(run: RunDir, environment: Environment, view: View) -> None:
+    """Follow the run to its end; where that breaks off, go on once, or fetch what is left.
+
+    A stream ends with the one task that it comes through, while the others may train on.
+
+    Raises:
+        LabError: It broke off again, or the environment has gone.
+    """
+    try:
+        lifecycle.bring_home(run, environment, follow=True, view=view)
+    except LabError as error:
+        gone = lifecycle.has_gone(environment)
+        view.notice(f"{error.what}; " + ("collecting what it left" if gone else "going on"))
+        try:
+            lifecycle.bring_home(run, environment, follow=not gone, view=view)
+            if gone:
+                raise
+        except LabError:
+            if gone or lifecycle.has_gone(environment):  # it may have been going just then
+                _end(run, State.LOST, str(error))
+            raise
 
 
 def _end(run: RunDir, state: State, reason: str) -> None:
@@ -203,43 +223,6 @@ def _end(run: RunDir, state: State, reason: str) -> None:
     if not State(lifecycle.finish(run).state).ended:
         lifecycle.end_as(run, state, reason)
         lifecycle.finish(run)
-
-
-@contextmanager
-def _deferred() -> Iterator[None]:
-    """Let Ctrl-C wait until the block has ended: a request is on the volume, or it is not."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *_ALSO_INTERRUPT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _signals_as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C: what this call started is taken down."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in _ALSO_INTERRUPT}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Let no signal break off a clean-up half-way."""
-    numbers = (signal.SIGINT, *_ALSO_INTERRUPT)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _place(plan: Plan) -> Iterator[dict[str, Any]]:

@@ -18,6 +18,7 @@ from lab.run.directory import RunDir, RunInfo
 from lab.run.progress import LineReader
 from lab.run.summary import Summary, read_statuses, sum_up, write_summary
 from lab.task.protocol import Request, State, TaskStatus
+from lab.task.statuses import run_state
 
 
 class View(Protocol):
@@ -141,20 +142,25 @@ def bring_home(run: RunDir, environment: Environment, *, follow: bool, view: Vie
         view.tick()
     if collector.refused:
         view.notice(
-            f"{len(collector.refused)} files of run {run.run_id} have names that belong to lab"
-            f" and stay on the volume: {', '.join(collector.refused[:3])}"
+            f"{len(collector.refused)} files of run {run.run_id} stay on the volume, hidden or"
+            f" under names that belong to lab: {', '.join(collector.refused[:3])}"
         )
+    info = run.read()
+    if not info.collected and _all_ended(info, read_statuses(run, info)):
+        run.update(collected=True)
 
 
 def finish(run: RunDir) -> Summary:
     """Say what the run came to, if all of its tasks have ended: `run.json`, the summary.
+
+    How its tasks ended counts more than why somebody stopped following it.
 
     Returns:
         The summary; its state is the run's, ended or not.
     """
     info = run.read()
     statuses = read_statuses(run, info)
-    if not info.state.ended:
+    if not info.state.ended or _all_ended(info, statuses):
         state, reason = verdict(info, statuses)
         ended = [each.ended_unix for each in statuses.values() if each.ended_unix is not None]
         stopped = (max(ended) if ended else time.time()) if state.ended else None
@@ -174,22 +180,34 @@ def end_as(run: RunDir, state: State, reason: str) -> None:
 def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, str]:
     """Where the run stands, and why, from the states of its tasks; a pure function.
 
-    A task that failed or was lost makes the run fail, and is the reason; a cancelled one makes it
-    cancelled; it has succeeded when all tasks that are no services have.
+    The worst end of a task is the run's, and the first task that ended so is the reason; a service
+    that was cancelled harms nobody.
     """
-    names = info.task_names()
-    states = {name: statuses[name].state for name in names if name in statuses}
-    if len(states) < len(names) or not all(state.ended for state in states.values()):
-        return _furthest(states.values(), info.state), info.reason
-    for culprit in (State.FAILED, State.LOST):
-        guilty = [statuses[name] for name in names if states[name] is culprit]
-        if guilty:
-            first = min(guilty, key=lambda status: status.ended_unix or float("inf"))
-            return State.FAILED, f"{first.task} {explain(first)}"
-    for name in names:
-        if states[name] is State.CANCELLED and not info.is_service(name):
-            return State.CANCELLED, statuses[name].reason
-    return State.SUCCEEDED, ""
+    names = [name for name in info.task_names() if name in statuses]
+    if not _all_ended(info, statuses):
+        return _furthest([statuses[name].state for name in names], info.state), info.reason
+    counted = [
+        statuses[name]
+        for name in names
+        if statuses[name].state is not State.CANCELLED or not info.is_service(name)
+    ]
+    state = run_state(status.state for status in counted)
+    if state is State.SUCCEEDED:
+        return state, ""
+    guilty = [status for status in counted if status.state is state]
+    if state is State.CANCELLED:
+        return state, guilty[0].reason
+    first = min(guilty, key=lambda status: status.ended_unix or float("inf"))
+    return state, f"{first.task} {explain(first)}"
+
+
+def has_gone(environment: Environment) -> bool:
+    """Whether no agent is left in an environment.
+
+    Raises:
+        LabError: Nobody can say, for the engine does not answer.
+    """
+    return not any(task.alive for task in environment.tasks())
 
 
 def explain(status: TaskStatus) -> str:
@@ -202,6 +220,11 @@ def explain(status: TaskStatus) -> str:
     if not reason and status.exit_code is not None:
         reason = f"exit code {status.exit_code}"
     return f"{status.state.value}: {reason}" if reason else status.state.value
+
+
+def _all_ended(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> bool:
+    """Whether every task has said how it ended."""
+    return all(task in statuses and statuses[task].state.ended for task in info.task_names())
 
 
 def _furthest(states: Iterable[State], now: State) -> State:
@@ -225,6 +248,7 @@ def _replay(run: RunDir, readers: dict[str, LineReader], view: View) -> None:
         path = run.records(task)
         if path.is_file():
             reader = readers.setdefault(task, LineReader())
+            view.forget(task)  # it may have been followed before
             with path.open("rb") as file:
                 while data := file.read(1 << 20):
                     view.records(task, list(reader.feed(data)))

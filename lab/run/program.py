@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ MAX_BYTES: Final = 64 << 20
 """More than this beside a program is no program, but somebody's home directory."""
 
 _DECLARING: Final = ("add_argument", "option")
+_DEFINE: Final = "DEFINE_"
 _OWN_FLAGS: Final = "lab.task"
 """A program that imports it may use its parser, which knows every flag of the cluster."""
 
@@ -64,11 +65,32 @@ def read_program(word: str) -> OwnProgram:
     path = Path(word).expanduser()
     if path.suffix != SUFFIX:
         raise InputError(f"{path} is no Python program", f"name a file that ends in {SUFFIX}")
-    tree = _parse(path)
-    beside = _beside(path.parent)
-    _check_imports(path.parent, tree, {file for file in beside if file.name != path.name})
+    trees = check_syntax(path)
+    beside = _beside(path.parent, trees)
     files = tuple(dict.fromkeys((Path(path.name), *beside)))
-    return OwnProgram(path, files, cluster_flags(tree))
+    return OwnProgram(path, files, cluster_flags(trees[Path(path.name)]))
+
+
+def check_syntax(path: Path) -> Mapping[Path, ast.Module]:
+    """Read a program and all modules of its directory that it comes to import.
+
+    Returns:
+        Their syntax trees, by their paths relative to that directory.
+
+    Raises:
+        InputError: One of them cannot be read, or has a syntax error.
+    """
+    folder, program = path.parent, Path(path.name)
+    trees = {program: _parse(path)}
+    queue = [program]
+    while queue:
+        file = queue.pop()
+        for name in _imported(file, trees[file]):
+            for module in _modules(folder, name):
+                if module not in trees:
+                    trees[module] = _parse(folder / module)
+                    queue.append(module)
+    return trees
 
 
 def cluster_flags(program: ast.Module) -> tuple[str, ...]:
@@ -78,22 +100,17 @@ def cluster_flags(program: ast.Module) -> tuple[str, ...]:
     `tf.app.flags`, `absl.flags`, `click`) is given those of the cluster that it declares; one that
     declares none, or computes their names, is given all of them.
     """
-    declared: set[str] = set()
+    declares, declared = False, set[str]()
     for node in ast.walk(program):
         if isinstance(node, ast.ImportFrom | ast.Import) and _imports_our_parser(node):
             return tuple(CLUSTER_FLAGS)
         if isinstance(node, ast.Call) and _declares(node.func):
-            names = [each.value for each in node.args if isinstance(each, ast.Constant)]
-            names += [
-                each.value.value
-                for each in node.keywords
-                if each.arg == "name" and isinstance(each.value, ast.Constant)
-            ]
-            texts = [name.lstrip("-") for name in names if isinstance(name, str)]
-            if not texts:
+            names = _declared(node)
+            if names is None:
                 return tuple(CLUSTER_FLAGS)
-            declared.update(texts)
-    if not declared:
+            declares = True
+            declared.update(names)
+    if not declares:
         return tuple(CLUSTER_FLAGS)
     taken = []
     for flag, aliases in CLUSTER_FLAGS.items():
@@ -110,8 +127,31 @@ def _imports_our_parser(node: ast.Import | ast.ImportFrom) -> bool:
 
 
 def _declares(function: ast.expr) -> bool:
-    name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    return name in _DECLARING or name.startswith("DEFINE_")
+    name = _name(function)
+    return name in _DECLARING or name.startswith(_DEFINE)
+
+
+def _declared(call: ast.Call) -> set[str] | None:
+    """The flags that a call declares, without dashes; None where their names are computed."""
+    if _name(call.func).startswith(_DEFINE):
+        # The name comes first; behind it stand the default and the help.
+        nodes = call.args[:1] or [each.value for each in call.keywords if each.arg == "name"]
+        names = _texts(nodes)
+        return set(names) or None
+    names = _texts(call.args)
+    if not names:
+        return None
+    # Without dashes it is a positional argument, or what the program itself calls the value.
+    return {name.removeprefix("--") for name in names if name.startswith("--")}
+
+
+def _name(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _texts(nodes: Iterable[ast.expr]) -> list[str]:
+    values = [each.value for each in nodes if isinstance(each, ast.Constant)]
+    return [value for value in values if isinstance(value, str)]
 
 
 def _parse(path: Path) -> ast.Module:
@@ -135,33 +175,48 @@ def _parse(path: Path) -> ast.Module:
         raise InputError(f"{path}: {what}", "mend the program") from error
 
 
-def _check_imports(folder: Path, tree: ast.Module, beside: set[Path]) -> None:
-    """Look for syntax errors in those modules beside the program that it comes to import."""
-    queue, seen = [tree], set[Path]()
-    while queue:
-        for name in _imported(queue.pop()):
-            parts = Path(*name.split("."))
-            for file in (parts.with_suffix(SUFFIX), parts / "__init__.py"):
-                if file in beside and file not in seen:
-                    seen.add(file)
-                    queue.append(_parse(folder / file))
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
+def _imported(file: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:
+    """What a module imports, from the directory of the program on: `("pkg", "part")`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
-            yield from (f"{node.module}.{each.name}" for each in node.names if each.name != "*")
+            yield from (tuple(each.name.split(".")) for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level <= len(file.parent.parts):
+            above = file.parent.parts[: len(file.parent.parts) - node.level + 1]
+            base = (*(above if node.level else ()), *(node.module or "").split("."))
+            base = base if node.module else base[:-1]
+            yield base
+            yield from ((*base, each.name) for each in node.names if each.name != "*")
 
 
-def _beside(folder: Path) -> list[Path]:
-    """Modules and packages in a directory, relative to it; never through links to directories."""
+def _modules(folder: Path, name: tuple[str, ...]) -> Iterator[Path]:
+    """The files that Python runs to import a name, outermost package first."""
+    for count in range(1, len(name) + 1):
+        module = Path(*name[:count])
+        if _is_file(folder / module / "__init__.py"):
+            yield module / "__init__.py"
+        elif _is_file(folder / module.with_suffix(SUFFIX)):
+            yield module.with_suffix(SUFFIX)
+            return
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # another user's directory, of the same name as a library
+        return False
+
+
+def _beside(folder: Path, imported: Iterable[Path]) -> list[Path]:
+    """Modules and packages in a directory, relative to it; never through links to directories.
+
+    A package is a directory with an `__init__.py`, or one that the program imports from.
+    """
     found = [path.relative_to(folder) for path in sorted(folder.glob(f"*{SUFFIX}"))]
-    for package in sorted(folder.glob("*/__init__.py")):
-        if not package.parent.is_symlink() and package.parent.name.isidentifier():
-            found += [path.relative_to(folder) for path in sorted(package.parent.rglob("*.py"))]
+    packages = {path.parent for path in folder.glob("*/__init__.py")}
+    packages |= {folder / file.parts[0] for file in imported if len(file.parts) > 1}
+    for package in sorted(packages):
+        if not package.is_symlink() and package.name.isidentifier():
+            found += [path.relative_to(folder) for path in sorted(package.rglob("*.py"))]
     found = [file for file in found if (folder / file).is_file()]
     size = sum((folder / file).stat().st_size for file in found)
     if len(found) > MAX_FILES or size > MAX_BYTES:

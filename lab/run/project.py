@@ -10,7 +10,7 @@ from typing import Final
 
 from lab.cluster import Cluster, load_cluster
 from lab.errors import InputError
-from lab.run.program import OwnProgram
+from lab.run.program import OwnProgram, check_syntax
 from lab.task.experiments import EXPERIMENTS, Experiment
 
 DEFAULT_CLUSTER: Final = "cluster.yaml"
@@ -109,23 +109,15 @@ def check_program(wanted: Experiment, root: Path) -> None:
     """See that the experiment's program is there and is Python, before anything starts.
 
     Raises:
-        InputError: It is missing, unreadable, or has a syntax error.
+        InputError: It is missing, unreadable, or it or a module beside it that it imports has a
+            syntax error.
     """
     path = root / SCRIPTS / wanted.program
-    try:
-        source = path.read_bytes()
-    except FileNotFoundError:
+    if not path.exists():
         raise InputError(
             f"the program of experiment {wanted.name!r}, {path}, is missing", "put it there"
-        ) from None
-    try:
-        compile(source, str(path), "exec", dont_inherit=True)
-    except SyntaxError as error:
-        place = f"{path}:{error.lineno}:{error.offset}"
-        raise InputError(f"{place}: {error.msg}", "mend the program") from error
-    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; far too deep nesting
-        what = str(error) or "too deeply nested"
-        raise InputError(f"{path}: {what}", "mend the program") from error
+        )
+    check_syntax(path)
 
 
 def check_data_dir(given: str | None) -> Path | None:

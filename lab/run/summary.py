@@ -105,7 +105,7 @@ class Summary:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        return json.dumps(asdict(self))
 
     def to_csv(self) -> str:
         """One row for each task, below a row of names; GPUs are separated by blanks."""

@@ -20,8 +20,8 @@ from lab.gpus import NvmlError
 from lab.run.directory import RunDir, RunInfo
 from lab.run.gpu_use import cards_of, lines_of, use_now
 from lab.run.lifecycle import View
-from lab.run.threads import signals_blocked
 from lab.run.view import watching
+from lab.threads import signals_blocked
 
 if TYPE_CHECKING:
     from lab.gpus.sampler import Sample

@@ -22,9 +22,9 @@ from lab.run.gpu_use import cards_of
 from lab.run.lifecycle import View, explain
 from lab.run.progress import TaskProgress
 from lab.run.summary import Summary, TaskSummary
-from lab.run.threads import signals_blocked
 from lab.task.protocol import State, TaskStatus
 from lab.task.text import short, visible
+from lab.threads import signals_blocked
 
 PLAIN_EVERY_S: Final = 5.0
 """A plain view says at most one line per task in this time, and one at each epoch's end."""
@@ -188,7 +188,7 @@ class LiveView:
         table.columns[-1].no_wrap = False
         for task, progress in self._tasks.progress.items():
             table.add_row(
-                visible(task),
+                Text(visible(task)),
                 _state(self._tasks.statuses[task].state),
                 self._tasks.epoch(task),
                 _whole(progress.local_step),
@@ -295,8 +295,8 @@ def result(summary: Summary) -> Group:
 
 def _result_row(task: TaskSummary, *, with_gpu: bool) -> list[_Cell]:
     return [
-        visible(task.task),
-        visible(task.node),
+        Text(visible(task.task)),
+        Text(visible(task.node)),
         _state(State(task.state)),
         "" if task.epoch is None else str(task.epoch + 1),
         _whole(task.local_step),
@@ -343,7 +343,8 @@ def table_of(columns: Sequence[str], rows: Iterable[Sequence[_Cell]]) -> Table:
     """A plain table; a column that begins with `>` is set flush right."""
     table = _table(*columns)
     for row in rows:
-        table.add_row(*(visible(cell) if isinstance(cell, str) else cell for cell in row))
+        # A text as such would be read as markup, and its brackets with it.
+        table.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
     return table
 
 

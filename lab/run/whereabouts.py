@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 
 from lab.backends import Backend, Environment
 from lab.backends.choose import environments, left
-from lab.run.directory import RunDir, all_runs, resolve
+from lab.errors import InputError
+from lab.run.directory import LAST, RunDir, all_runs, resolve
 from lab.task.protocol import Request, TaskStatus
 
 
@@ -39,21 +40,58 @@ def reachable(known: Sequence[Backend], here: str | None) -> list[Environment]:
     return [*up, gone] if gone else up
 
 
-def find(word: str, home: Path, among: Sequence[Environment]) -> Found:
+def find(word: str, home: Path, among: Sequence[Environment], here: str | None) -> Found:
     """The run that is meant: its id, a unique beginning of it, or `last`.
 
+    An engine is shared, and the environments of others are up on it too. So `last` is the newest
+    run of this directory's project, or begun from this home; only a run that is named may be
+    anyone's.
+
+    Args:
+        word: What the user typed.
+        home: The directory of all runs.
+        among: The environments that can be reached.
+        here: The name in this directory's description, or None.
+
     Raises:
-        InputError: No run, or several, fit.
+        InputError: No run, or several, fit; or it is not clear whose last one is meant.
+        LabError: A run volume that had to be asked cannot be read.
     """
-    there = [(request, each) for each in among for request in each.runs()]
-    there.sort(key=lambda pair: pair[0].submitted_unix)
-    ids = [request.run_id for request, _ in there]
-    at_home = [each.run_id for each in all_runs(home) if each.run_id not in ids]
-    wanted = resolve(word, [*at_home, *ids], where="any environment")
-    for request, environment in there:
-        if request.run_id == wanted:
-            return Found(RunDir(home / wanted), request, environment)
-    return Found(RunDir(home / wanted), None, None)
+    at_home = {run.run_id: run.read() for run in all_runs(home)}
+    where = "any environment"
+    if word == LAST:
+        asked = _of_here(among, here)
+        where = f"{home} or an environment {here!r}" if here else where
+        foreign = {each.project for each in among} - {each.project for each in asked}
+        at_home = {
+            run_id: info
+            for run_id, info in at_home.items()
+            if info.cluster_file or info.project not in foreign
+        }
+    else:
+        asked = [] if word in at_home else among
+    there = _runs(asked)
+    begun = {run_id: request.submitted_unix for run_id, (request, _) in there.items()}
+    begun |= {run_id: info.started_unix for run_id, info in at_home.items()}
+    wanted = resolve(word, sorted(begun, key=lambda each: (begun[each], each)), where=where)
+    if wanted not in there:
+        its = at_home[wanted].project
+        there = _runs([each for each in among if each.project == its])
+    request, environment = there.get(wanted, (None, None))
+    return Found(RunDir(home / wanted), request, environment)
+
+
+def _of_here(among: Sequence[Environment], here: str | None) -> Sequence[Environment]:
+    if here is not None:
+        return [each for each in among if each.project == here]
+    if len(among) > 1:
+        names = ", ".join(sorted({each.project for each in among}))
+        raise InputError(f"several environments are up ({names})", "name the run")
+    return among
+
+
+def _runs(among: Sequence[Environment]) -> dict[str, tuple[Request, Environment]]:
+    return {request.run_id: (request, each) for each in among for request in each.runs()}
 
 
 def statuses_of(environment: Environment, run_id: str) -> dict[str, TaskStatus]:

@@ -79,14 +79,20 @@ class Execution:
         environ = command.environ(place, request, self._status.attempt, os.environ)
         argv = command.argv(place, request)
         program = Program(argv, environ, self._volume.run(request.run_id))
+        try:
+            self._output = Output(
+                program.output,
+                self._volume.records(request.run_id, place.task),
+                self._volume.log(request.run_id, place.task),
+                self._voice.echo,
+                Identity(request.run_id, self._status.attempt, place.job, place.index),
+            )
+        except OSError:
+            # Nobody would read it, nor ever end it.
+            program.reap()
+            os.close(program.output)
+            raise
         self._program = program
-        self._output = Output(
-            program.output,
-            self._volume.records(request.run_id, place.task),
-            self._volume.log(request.run_id, place.task),
-            self._voice.echo,
-            Identity(request.run_id, self._status.attempt, place.job, place.index),
-        )
         self._output.start()
         self._voice.say(f"run {self.run_id}: {request.program} has started")
         started = replace(

@@ -134,7 +134,11 @@ class Output(threading.Thread):
         super().__init__(name="output", daemon=True)
         self._descriptor = descriptor
         self._records = Appender(records)
-        self._log = Appender(log)
+        try:
+            self._log = Appender(log)
+        except OSError:
+            self._records.close()
+            raise
         self._echo = echo
         self._identity = identity
         self._began = time.monotonic()
@@ -192,7 +196,7 @@ class Output(threading.Thread):
                 record = self._derived(line)
             if record is not None:
                 signed = self._identity.sign(record, now, elapsed_s)
-                records += json.dumps(signed, ensure_ascii=False).encode() + b"\n"
+                records += json.dumps(signed).encode() + b"\n"
             echo += visible(line.removesuffix(b"\r")).encode() + b"\n"
         if self.fault is None:
             try:

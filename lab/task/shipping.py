@@ -16,8 +16,8 @@ from lab.task.statuses import Statuses
 
 _POLL_S = 0.1
 _TICK_S = 0.5
-_APPENDED = ("tasks", "logs")
-_FOREMOST = (*_APPENDED, "status")
+_OURS = ("tasks", "status")
+"""Directories that hold nothing but what the agents write; a program's own files stay out."""
 
 
 class NoSuchRun(Exception):  # noqa: N818 (as FileNotFoundError's family is read: a state)
@@ -80,7 +80,7 @@ def ship(
             yield None
         time.sleep(_POLL_S)
     if ended:
-        yield from _rest(volume.run(run_id), offsets)
+        yield from _rest(volume.run(run_id), offsets, frozenset(_appended(request)))
 
 
 def find(volume: Volume, run_id: str) -> Request:
@@ -129,16 +129,16 @@ class _Tail:
                 self._position += len(data)
 
 
-def _rest(run: Path, offsets: Mapping[str, int]) -> Iterator[Chunk]:
+def _rest(run: Path, offsets: Mapping[str, int], sent: frozenset[str]) -> Iterator[Chunk]:
     """Every other regular file of an ended run; links are not followed, nor sent."""
     for folder, folders, names, descriptor in os.fwalk(run):
         if Path(folder) == run:
-            folders[:] = [name for name in folders if name not in _FOREMOST]
+            folders[:] = [name for name in folders if name not in _OURS]
         folders.sort()
         for name in sorted(names):
             path = (Path(folder) / name).relative_to(run).as_posix()
             found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            if not stat.S_ISREG(found.st_mode) or not is_safe(path):
+            if not stat.S_ISREG(found.st_mode) or not is_safe(path) or path in sent:
                 continue
             if offsets.get(path) != found.st_size:
                 yield from _whole(path, name, descriptor)

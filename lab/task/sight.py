@@ -20,6 +20,7 @@ import contextlib
 import importlib.metadata
 import json
 import os
+import re
 import signal
 import sys
 import uuid
@@ -35,8 +36,12 @@ if TYPE_CHECKING:
 NO_LIBCUDA: Final = "no libcuda.so.1"
 """Why CUDA cannot tell where there is no driver at all: no program can use a card there."""
 
-LOST: Final = {15: "GPU is lost", 999: "Unknown Error"}
+UNKNOWN_ERROR: Final = 999
+LOST: Final = {15: "GPU is lost", UNKNOWN_ERROR: "Unknown Error"}
 """NVML's codes for a card that was there, in NVML's words."""
+
+CUDA_CODE: Final = re.compile(r": error (\d+) \(")
+"""Where a reason has the code of CUDA that it quotes."""
 
 NOT_ASKED: Final = "not asked"
 OF_THE_BOX: Final = "shows the whole box, not this task"
@@ -78,14 +83,18 @@ def live_as(variables: Mapping[str, str]) -> None:
             os.environ.pop(name, None)
 
 
-def device_nodes(devices: Path) -> dict[str, str]:
+def device_nodes(devices: Path, opened: contextlib.ExitStack) -> dict[str, str]:
     """Minor number of each device node → "", or why it cannot be opened.
+
+    Args:
+        devices: Where device nodes lie.
+        opened: Closes them at its end: as long as a node is open, its card stays awake.
 
     Raises:
         CannotTell: The directory cannot be read.
     """
     try:
-        return {str(minor): _opens(path) for minor, path in nodes(devices).items()}
+        return {str(minor): _opens(path, opened) for minor, path in nodes(devices).items()}
     except OSError as error:
         raise CannotTell(f"{devices}: {error.strerror}") from error
 
@@ -177,13 +186,15 @@ def look(
             seen[source] = None
             reasons[source] = str(reason)
 
-    ask("environment", lambda: environment(proc / str(pid or 1)))
-    if seen["environment"] is not None:
-        live_as(seen["environment"])
-    ask("nodes", lambda: device_nodes(devices) if pid is None else _of_the_box())
-    ask("nvml", nvml if pid is None else _of_the_box)
-    ask("cuda", cuda)
-    ask("tensorflow", tensorflow if with_tensorflow else _not_asked)
+    # A card that slept takes seconds to wake: once, not anew for each source.
+    with contextlib.ExitStack() as opened:
+        ask("environment", lambda: environment(proc / str(pid or 1)))
+        if seen["environment"] is not None:
+            live_as(seen["environment"])
+        ask("nodes", lambda: device_nodes(devices, opened) if pid is None else _of_the_box())
+        ask("nvml", nvml if pid is None else _of_the_box)
+        ask("cuda", cuda)
+        ask("tensorflow", tensorflow if with_tensorflow else _not_asked)
     return {**seen, "reasons": reasons}
 
 
@@ -206,9 +217,9 @@ def _is_for_cpus() -> bool:
     return installed == {"tensorflow-cpu"}
 
 
-def _opens(path: Path) -> str:
+def _opens(path: Path, opened: contextlib.ExitStack) -> str:
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
+        opened.callback(os.close, os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
     except OSError as error:
         return error.strerror or str(error)
     return ""

@@ -7,9 +7,10 @@ lies inside containers, `python -m lab.task.volume` is called in one of them::
                                 lies in incoming/<run_id>/ by then
     cancel RUN REASON           ask the agents to end a run
     requests                    all requests, one line of JSON each, oldest first
-    ship RUN OFFSETS [--follow [--leash]]
-                                bring a run home, as frames (`lab.task.frames`); with a leash
-                                until standard input ends: its reader has gone
+    ship RUN OFFSETS... [--follow [--leash]]
+                                bring a run home, as frames (`lab.task.frames`); the offsets in
+                                as many words of JSON as they need; with a leash until standard
+                                input ends: its reader has gone
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 another run is under way, 4 no such run.
 """
@@ -21,6 +22,7 @@ import fcntl
 import json
 import os
 import select
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -49,9 +51,10 @@ __all__ = [
 ]
 
 _USAGE = (
-    "usage: submit REQUEST | cancel RUN REASON | requests | ship RUN OFFSETS [--follow [--leash]]"
+    "usage: submit REQUEST | cancel RUN REASON | requests |"
+    " ship RUN OFFSETS... [--follow [--leash]]"
 )
-_SHIP_WORDS: tuple[list[str], ...] = ([], ["--follow"], ["--follow", "--leash"])
+_SHIP_SWITCHES: tuple[list[str], ...] = ([], ["--follow"], ["--follow", "--leash"])
 EXIT_FAILED, EXIT_USAGE, EXIT_BUSY, EXIT_NO_SUCH_RUN = 1, 2, 3, 4
 
 
@@ -70,6 +73,8 @@ class VolumeBusy(Exception):  # noqa: N818 (it names a state, as BlockingIOError
 def submit(volume: Volume, request: Request) -> None:
     """Hand a request to the agents, unless another run is under way.
 
+    A program of the user's own leaves `incoming/` either way: for its run, or for good.
+
     Raises:
         VolumeBusy: Another run is under way.
         FileExistsError: There is a run of this name already.
@@ -77,19 +82,22 @@ def submit(volume: Volume, request: Request) -> None:
     """
     if not request.submitted_unix:
         request = replace(request, submitted_unix=time.time())
-    with _locked(volume):
-        for other in requests(volume):
-            if not state_of(volume, other).ended:
-                raise VolumeBusy(other.run_id)
-        run = volume.run(request.run_id)
-        run.mkdir()
-        if request.own:
-            volume.incoming(request.run_id).rename(volume.program(request.run_id))
-        for name in ("tasks", "logs", "status"):
-            (run / name).mkdir()
-        for task in request.tasks():
-            write_status(volume.status(request.run_id, task), TaskStatus(task, State.PENDING))
-        _publish(volume.request(request.run_id), request.to_json())
+    try:
+        with _locked(volume):
+            for other in requests(volume):
+                if not state_of(volume, other).ended:
+                    raise VolumeBusy(other.run_id)
+            run = volume.run(request.run_id)
+            run.mkdir()
+            if request.own:
+                volume.incoming(request.run_id).rename(volume.program(request.run_id))
+            for name in ("tasks", "logs", "status"):
+                (run / name).mkdir()
+            for task in request.tasks():
+                write_status(volume.status(request.run_id, task), TaskStatus(task, State.PENDING))
+            _publish(volume.request(request.run_id), request.to_json())
+    finally:
+        shutil.rmtree(volume.incoming(request.run_id), ignore_errors=True)
 
 
 def cancel(volume: Volume, run_id: str, reason: str) -> None:
@@ -134,6 +142,15 @@ def ended(volume: Volume, run_id: str) -> bool:
     return state_of(volume, find(volume, run_id)).ended
 
 
+def _switches(words: Sequence[str]) -> list[str]:
+    return [word for word in words if word.startswith("--")]
+
+
+def _offsets(words: Sequence[str]) -> dict[str, int]:
+    """One word of a command line has a limit, so that the offsets may come in several."""
+    return {path: size for word in words for path, size in json.loads(word).items()}
+
+
 @contextlib.contextmanager
 def _locked(volume: Volume) -> Iterator[None]:
     volume.requests.mkdir(parents=True, exist_ok=True)
@@ -166,9 +183,10 @@ def main(argv: Sequence[str], root: Path) -> int:
                 cancel(volume, run_id, reason)
             case ["requests"]:
                 sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
-            case ["ship", run_id, offsets, *rest] if rest in _SHIP_WORDS:
-                chunks = ship(volume, run_id, json.loads(offsets), follow=bool(rest))
-                _to_stdout(_leashed(chunks) if "--leash" in rest else chunks)
+            case ["ship", run_id, first, *rest] if (switches := _switches(rest)) in _SHIP_SWITCHES:
+                words = [first, *rest[: len(rest) - len(switches)]]
+                chunks = ship(volume, run_id, _offsets(words), follow=bool(switches))
+                _to_stdout(_leashed(chunks) if "--leash" in switches else chunks)
             case _:
                 return _fail(EXIT_USAGE, _USAGE)
     except VolumeBusy as error:

@@ -38,6 +38,7 @@ class Slice(_Strict):
     name: str
     memory_mib: int
     used_mib: int = 0
+    power_mw: int | None = None
     sevenths: int
     processes: tuple[Process, ...] = ()
     fails: Failures = Field(default_factory=dict)
@@ -76,6 +77,7 @@ class Box(_Strict):
         about: What it is an example of.
         missing: Functions that this driver is too old to have.
         fails: Functions that fail for every card.
+        hangs: Functions that never come back.
         cards: In order of their index.
         p2p: Whether cards read each other's memory; None where the driver does not tell.
         paths: The way between two cards, as `{"0-1": "PIX"}`; other pairs: `NODE` on one NUMA
@@ -87,6 +89,7 @@ class Box(_Strict):
     cuda: int
     missing: tuple[str, ...] = ()
     fails: Failures = Field(default_factory=dict)
+    hangs: tuple[str, ...] = ()
     cards: tuple[Card, ...] = ()
     p2p: bool | None = True
     paths: dict[str, Literal["PIX", "PXB", "PHB", "NODE", "SYS"]] | None = Field(
@@ -114,6 +117,7 @@ def lines(box: Box) -> str:
 def _entries(box: Box) -> Iterator[tuple[str, Any]]:
     yield from {"driver": box.driver, "cuda": box.cuda, "count": len(box.cards)}.items()
     yield from _failures("", box.fails)
+    yield from ((f"hang.{function}", 1) for function in box.hangs)
     for index, card in enumerate(box.cards):
         yield from _card(f"gpu.{index}.", card, box)
     for first, second in combinations(range(len(box.cards)), 2):
@@ -138,6 +142,7 @@ def _card(at: str, card: Card, box: Box) -> Iterator[tuple[str, Any]]:
     yield f"{at}mig", None if card.mig is None else int(card.mig)
     for position, part in enumerate(card.slices):
         yield from _shared(f"{at}mig.{position}.", part)
+        yield f"{at}mig.{position}.power", part.power_mw
         yield f"{at}mig.{position}.sevenths", part.sevenths
     for link, remote in enumerate(card.links):
         if isinstance(remote, int):

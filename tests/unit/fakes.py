@@ -122,9 +122,11 @@ class FakeEnvironment(Environment):
     tasks_do: Callable[[Volume, Request], None] = train
     backend: str = "local"
     project: str = "mnist"
+    folder: str = ""
     cluster_sha256: str = "abc"
     plan: Plan = PLAN
     is_down: bool = False
+    is_here: bool = True
     sights: Mapping[str, Sight] = field(default_factory=dict)
     threads: list[threading.Thread] = field(default_factory=list)
 

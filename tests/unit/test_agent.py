@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -336,6 +337,21 @@ def test_task_outside_of_the_cluster(stage: Stage) -> None:
         2,
         b"error: LAB_CLUSTER is no cluster spec with worker-7\n",
     )
+
+
+def test_program_whose_files_cannot_be_opened_does_not_stay(stage: Stage) -> None:
+    agent = stage.agent("worker-0")
+    agent.send_signal(signal.SIGSTOP)
+    os.waitpid(agent.pid, os.WUNTRACED)  # it sees the request together with what is in the way
+    stage.submit(stage.program(FOREVER))
+    stage.volume.log("r1", "worker-0").mkdir(parents=True)
+    agent.send_signal(signal.SIGCONT)
+    status = stage.wait_state("worker-0", State.FAILED)
+    assert status.reason.endswith("program.py could not be started: Is a directory")
+    assert processes_with(stage.marker) == [agent.pid]
+    descriptors = list(Path(f"/proc/{agent.pid}/fd").iterdir())
+    assert not [each for each in descriptors if str(each.readlink()).startswith("pipe:")]
+    assert not [each for each in descriptors if "worker-0.jsonl" in str(each.readlink())]
 
 
 FULL_DISK = """

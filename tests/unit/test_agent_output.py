@@ -266,6 +266,13 @@ def test_no_program_writes_in_another_name(tmp_path: Path, fault: str) -> None:
     assert (record["run"], record["job_name"], record["task_index"]) == (WHO.run, "worker", 2)
 
 
+def test_record_with_half_a_character_is_stored(tmp_path: Path) -> None:
+    message = b'lab kind=event message="\\udcff"\n'
+    output, said = pump(tmp_path, message + b"more\n")
+    assert (output.fault, said) == (None, message + b"more\n")
+    assert [record["message"] for record in stored(tmp_path)] == ["\udcff"]
+
+
 def test_complete_record_is_stored_as_it_came(tmp_path: Path) -> None:
     given_fields = {
         "kind": "step",

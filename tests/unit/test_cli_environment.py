@@ -94,9 +94,30 @@ def test_auto_takes_the_environment_that_is_up(environment: FakeEnvironment) -> 
 
 
 def test_an_environment_of_another_description_is_refused(environment: FakeEnvironment) -> None:
-    check_same(environment, "abc", "cluster.yaml")
+    check_same(environment, "abc", "cluster.yaml", Path("/p"))
     with pytest.raises(InputError, match="undo the change to the description, or `lab down`"):
-        check_same(environment, "other", "cluster.yaml")
+        check_same(environment, "other", "cluster.yaml", Path("/p"))
+
+
+def test_an_environment_of_another_folder_is_refused(
+    backend: FakeBackend,
+    environment: FakeEnvironment,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    environment.folder = str(link)
+    check_same(environment, "abc", "cluster.yaml", tmp_path)
+    matching(environment)
+    environment.folder = "/home/\x1bada"
+    for words in (["run", "async"], ["up"]):
+        assert main([*words, "--gpus", "none"]) == 2
+        assert capfd.readouterr().err.splitlines()[-1] == (
+            "error: environment 'mnist' (local) was booted from /home/\\x1bada; go there,"
+            " `lab down mnist` it, or give this one another `name:`"
+        )
+    assert not Path("runs").exists()
 
 
 def test_named(environment: FakeEnvironment, tmp_path: Path) -> None:
@@ -260,6 +281,31 @@ def test_listings(
     ]
     assert main(["ps", "mnist"]) == 0
     assert "in run r1" in capfd.readouterr().out
+
+
+def test_ps_shows_a_reason_with_brackets_as_it_is(
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(volume: Volume, request: Request) -> None:
+        reasons = {"ps-0": "cannot open [/lab/x]", "worker-0": "one of [relu, tanh]"}
+        for task in request.tasks():
+            end(volume, request.run_id, task, State.FAILED, reason=reasons.get(task, "why"))
+
+    environment.tasks_do = fail
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads[0].join()
+    assert main(["ps"]) == 0
+    out = capfd.readouterr().out
+    assert "failed: cannot open [/lab/x]" in out
+    assert "failed: one of [relu, tanh]" in out
+
+
+def test_ps_asks_once_for_the_tasks(
+    backend: FakeBackend, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [environment.tasks()]  # a second question finds none
+    monkeypatch.setattr(environment, "tasks", tasks.pop)
+    assert main(["ps"]) == 0
 
 
 def test_logs_are_sanitized(backend: FakeBackend, capfd: pytest.CaptureFixture[str]) -> None:

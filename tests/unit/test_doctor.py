@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,10 +31,11 @@ from lab.doctor import (
     python,
     resources,
 )
-from lab.doctor.asking import Answer, ask, within
+from lab.doctor.asking import Answer, ask
 from lab.doctor.view import lines
 from lab.errors import LabError
 from lab.gpus import Condition, Fault, Gpu, Inventory, NvmlError
+from lab.threads import within
 from tests.unit.fakes import PLAN
 
 OK, WARNING, FAILED, SKIPPED = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.SKIPPED
@@ -628,14 +630,42 @@ def test_a_driver_that_is_broken(condition: Condition, mend: str) -> None:
     assert gpus.driver(fault(condition), 1, 0).verdict is WARNING
 
 
-def test_a_driver_that_fails_or_hangs() -> None:
+def test_a_driver_that_fails() -> None:
     assert gpus.look(lambda: BOX) is BOX
     reason = fault(Condition.OTHER)
     assert gpus.look(raising(NvmlError("the NVIDIA driver failed", "", reason))) is reason
-    hung = gpus.look(raising(TimeoutError()))
-    assert isinstance(hung, Fault)
-    assert "no answer within 20 s" in hung.detail
-    assert gpus.driver(hung, 1, 1).verdict is FAILED
+    assert gpus.driver(reason, 1, 1).verdict is FAILED
+
+
+def test_cuda(tmp_path: Path) -> None:
+    assert gpus.cuda(BOX, tmp_path).verdict is OK  # without any node, as on WSL
+    (tmp_path / "nvidiactl").touch()
+    found = gpus.cuda(BOX, tmp_path)
+    assert (found.verdict, found.blocks) == (WARNING, "")
+    assert "/nvidia-uvm is not there" in found.what
+    assert found.mend == "`sudo nvidia-modprobe -u -c=0`"
+    (tmp_path / "nvidia-uvm").touch()
+    assert gpus.cuda(BOX, tmp_path).verdict is OK
+
+
+def test_a_driver_without_libcuda(tmp_path: Path) -> None:
+    told = Fault(Condition.OTHER, "CUDA version", "libcuda.so.1 is not installed", "install it")
+    box = replace(BOX, cuda="", faults=(told,))
+    assert gpus.driver(box, 1, 1).what == "580.95.05"
+    assert gpus.driver(replace(box, driver=""), 1, 1).verdict is OK
+    assert gpus.cards(box, 1).verdict is OK
+    found = gpus.cuda(box, tmp_path)
+    assert (found.verdict, found.what, found.mend, found.blocks) == (
+        WARNING,
+        "libcuda.so.1 is not installed",
+        "install it",
+        "no CUDA",
+    )
+    # A driver that is too old to tell the version has CUDA all the same.
+    old = replace(box, faults=(replace(told, condition=Condition.OLD_DRIVER),))
+    assert gpus.cuda(old, tmp_path).verdict is OK
+    version = fault(Condition.OTHER, "driver version")
+    assert gpus.cards(replace(BOX, faults=(version,)), 1).verdict is OK
 
 
 def test_cards() -> None:
@@ -750,10 +780,22 @@ def test_a_trial_that_hangs_leaves_nothing() -> None:
 
 
 def test_what_the_local_backend_can_do_with_cards() -> None:
-    assert gpus.cuda_locally(has_cuda=True, has_engine=False).verdict is OK
-    assert gpus.cuda_locally(has_cuda=False, has_engine=True).verdict is OK
-    found = gpus.cuda_locally(has_cuda=False, has_engine=False)
+    cuda = partial(gpus.cuda_locally, has_cuda=True)
+    assert cuda(has_cudnn=True, has_engine=False).verdict is OK
+    found = cuda(has_cudnn=False, has_engine=True)
+    assert (found.verdict, found.blocks) == (WARNING, "")
+    assert "'tensorflow[and-cuda]==2.21.*'` into this Python" in found.mend
+    assert cuda(has_cudnn=False, has_engine=False).blocks == "no cuDNN"
+    none = partial(gpus.cuda_locally, has_cuda=False, has_cudnn=False)
+    assert none(has_engine=True).verdict is OK
+    found = none(has_engine=False)
     assert (found.verdict, found.blocks) == (WARNING, "no CUDA")
+
+
+def test_cudnn_is_a_wheel_or_of_the_system() -> None:
+    assert gpus.find_cudnn({"nvidia-cudnn-cu12": "9.3.0"}.get, [])
+    assert not gpus.find_cudnn({}.get, ["libno-such-library.so.9"])
+    assert gpus.find_cudnn({}.get, ["libno-such-library.so.9", "libc.so.6"])
 
 
 def test_facts_on_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -930,8 +972,22 @@ def test_a_box_with_a_card_and_an_engine(monkeypatch: pytest.MonkeyPatch) -> Non
     found = {each.name: each for each in doctor.examine(watched.append)}
     assert found["trial container"].verdict is OK
     assert found["daemon-reload"].verdict is WARNING
+    assert "CUDA" in found
     assert "a card in a container" in watched
     assert Report(list(found.values())).sentence() == "local: yes; compose: yes; GPUs: yes"
+
+
+@pytest.mark.usefixtures("box")
+@pytest.mark.parametrize(("has_cudnn", "verdict"), [(True, WARNING), (False, FAILED)])
+def test_cards_need_containers_where_cudnn_is_missing(
+    has_cudnn: bool, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python, "import_tensorflow", lambda: Answer(0, '["2.21.0", "12.5.1"]'))
+    monkeypatch.setattr(gpus, "find_cudnn", lambda: has_cudnn)
+    monkeypatch.setattr(doctor, "ask", Asked(Answer(125, "", "could not")))
+    found = {each.name: each for each in doctor.examine()}
+    assert found["local backend"].verdict is (OK if has_cudnn else WARNING)
+    assert found["container toolkit"].verdict is verdict
 
 
 @pytest.mark.usefixtures("box")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from lab.cluster import parse_cluster
 from lab.errors import InputError
 from lab.gpus import Condition, NoDriverError, NvmlError, survey, take_inventory
+from lab.gpus import inventory as inventories
 from lab.gpus.nvml import session
 from lab.gpus.sampler import Sample, Sampler
 
@@ -21,7 +24,7 @@ CLUSTER = parse_cluster(ONE_GPU, "cluster.yaml")
 NO_GPUS = parse_cluster(ONE_GPU.replace(b"gpus: 1", b""), "cluster.yaml")
 
 
-NOT_SUPPORTED, NOT_FOUND, NOT_LOADED, LOST, MISMATCH = 3, 6, 9, 15, 18
+NOT_SUPPORTED, NOT_FOUND, NOT_LOADED, NO_LIBRARY, LOST, MISMATCH = 3, 6, 9, 12, 15, 18
 
 
 class FakeNvml:
@@ -182,6 +185,48 @@ def test_a_driver_that_fails_later_is_an_error_and_is_shut_down(install: Install
     assert nvml.calls == ["init", "shutdown"]
 
 
+def test_a_driver_that_hangs_is_an_error_of_its_own(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml = install(FakeNvml(None))
+    answers, masks = threading.Event(), []
+
+    def hang() -> None:
+        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+        answers.wait(20)
+
+    nvml.nvmlInit = hang  # type: ignore[method-assign]
+    monkeypatch.setattr(inventories, "PATIENCE_S", 0.05)
+    try:
+        with pytest.raises(NvmlError) as caught:
+            take_inventory("uuid", CLUSTER)
+        with pytest.raises(NvmlError):  # a driver is there, so it is not passed over
+            survey()
+        inventory = take_inventory("auto", CLUSTER)
+    finally:
+        answers.set()
+    assert caught.value.what == "the NVIDIA driver does not answer within 0 s"
+    assert caught.value.mend.startswith("see `dmesg | grep -i nvrm`, then reboot, or choose")
+    fault = caught.value.fault
+    assert (fault.condition, fault.where) == (Condition.OTHER, "driver")
+    assert (inventory.mode, inventory.faults) == ("none", (fault,))
+    assert inventory.notices == ("the NVIDIA driver does not answer within 0 s: CPUs only",)
+    # Ctrl-C goes to the main thread, which alone can take it.
+    assert signal.SIGINT in masks[0]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_a_version_that_is_not_told_is_no_fault_of_the_driver(install: Install) -> None:
+    nvml = install(FakeNvml(None))
+    nvml.fails["nvmlSystemGetDriverVersion"] = nvml.NVMLError("Unknown Error")
+    nvml.fails["nvmlSystemGetCudaDriverVersion_v2"] = nvml.NVMLError(
+        "NVML Shared Library Not Found", NO_LIBRARY
+    )
+    driver, cuda = survey().faults
+    assert str(driver) == ("driver version: other (Unknown Error); check `nvidia-smi` and `dmesg`")
+    assert str(cuda) == ("CUDA version: other (libcuda.so.1 is not installed); install `libcuda1`")
+
+
 def test_the_driver_is_closed_also_when_its_user_fails(install: Install) -> None:
     nvml = install(FakeNvml(None))
     with pytest.raises(ZeroDivisionError), session():
@@ -224,6 +269,8 @@ def test_samples_leave_out_what_does_not_answer(install: Install) -> None:
     nvml = install(FakeNvml(None, None))
     with Sampler(["GPU-0", "GPU-of-no-box", "1"]) as sampler:
         assert sampler.sample() == [Sample("GPU-0", None, 400, None), Sample("1", None, 400, None)]
+        nvml.fails["nvmlDeviceGetPowerUsage"] = nvml.NVMLError("Unknown Error")
+        assert len(sampler.sample()) == 2
         nvml.fails["nvmlDeviceGetPowerUsage"] = nvml.NVMLError("GPU is lost", LOST)
         assert sampler.sample() == []
         del nvml.fails["nvmlDeviceGetPowerUsage"]

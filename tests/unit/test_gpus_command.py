@@ -153,3 +153,27 @@ def test_watching_as_json_is_a_line_each_second_until_ctrl_c(
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["driver"] for line in lines] == ["550.1", "550.1"]
     assert slept == [1.0, 1.0]
+
+
+def test_watching_asks_the_tasks_seldom_and_outlives_an_engine_that_does_not_answer(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, asked = [0.0], [0]
+
+    def look(*, tensorflow: bool) -> dict[str, Sight]:
+        asked[0] += 1
+        if asked[0] > 1:
+            raise LabError("the Docker engine does not answer")
+        return dict(environment.sights)
+
+    monkeypatch.setattr(environment, "look", look)
+    monkeypatch.setattr("lab.cli.commands.gpus.time.monotonic", lambda: now[0])
+    watcher = gpus_command._Watcher()
+    first = watcher.look()
+    now[0] = 29.0
+    assert watcher.look() == first
+    assert asked == [1]
+    now[0] = 31.0
+    assert watcher.look() == first
+    assert asked == [2]
+    assert [each.task for each in first.pinned] == ["ps-0", "worker-0", "worker-1"]

@@ -40,13 +40,22 @@ def local(*pins: str, **changes: Any) -> Sight:
     return replace(sight, **changes)
 
 
+def failing(code: str) -> dict[str, str]:
+    """Why CUDA cannot tell, where its driver is there and cannot start."""
+    return {"cuda": f"cuInit: error {code} (x)"}
+
+
 def on_a_box(*pins: str, nodes: tuple[int, ...], **changes: Any) -> Sight:
     """The same as `inside`, with the driver's nodes and libraries."""
     shown = {"nodes": dict.fromkeys(nodes, ""), "nvml": pins, "cuda": bare(*pins)}
     return replace(inside(*pins), **{**shown, **changes})
 
 
+VOID = {"NVIDIA_VISIBLE_DEVICES": "void"}
+ALL = {"NVIDIA_VISIBLE_DEVICES": "all"}
+
 PROVED = [
+    ("an image that says `all`", (A,), on_a_box(A, nodes=(4,), environment=ALL)),
     ("everybody agrees", (A, B), on_a_box(A, B, nodes=(4, 5))),
     ("in another order", (A, B), on_a_box(B, A, nodes=(5, 4))),
     ("by the nodes alone", (A,), inside(A, nodes={4: ""})),
@@ -76,6 +85,12 @@ PROVED = [
 ]
 
 DECLARED = [
+    ("void by CDI, and as many, by index", ("9",), on_a_box("9", nodes=(0,), environment=VOID)),
+    (
+        "void by CDI, and the node of a slice's card",
+        (M,),
+        inside(M, nodes={7: ""}, environment=VOID),
+    ),
     ("no driver inside", (A, B), inside(A, B)),
     ("only the engine", (A,), inside(A, environment=None, nodes=None)),
     ("only the environment", (A,), local(A)),
@@ -109,6 +124,25 @@ MISMATCH = [
         inside(A, environment={"NVIDIA_VISIBLE_DEVICES": "void"}),
         "sees none (environment)",
     ),
+    ("all, and nobody sees it", (A,), inside(A, environment=ALL), "sees all (environment)"),
+    (
+        "all, and as many, by index",
+        ("9",),
+        on_a_box("9", nodes=(0,), environment=ALL),
+        "sees all (environment)",
+    ),
+    (
+        "all, and CUDA, which is narrowed",
+        (A,),
+        inside(A, cuda=bare(A), environment={**ALL, "CUDA_VISIBLE_DEVICES": A}),
+        "sees all (environment)",
+    ),
+    (
+        "an image that says another, and the driver the right one",
+        (A,),
+        on_a_box(A, nodes=(4,), environment={"NVIDIA_VISIBLE_DEVICES": B}),
+        f"sees {B} (environment)",
+    ),
     (
         "narrowed",
         (A, B),
@@ -133,6 +167,12 @@ MISMATCH = [
         f"sees {A}, /dev/nvidia9 (device nodes)",
     ),
     ("no node", (A,), inside(A), "sees none (device nodes)"),
+    (
+        "no node, of which CUDA's failure is but a consequence",
+        (A,),
+        inside(A, reasons=failing("999")),
+        "sees none (device nodes)",
+    ),
     ("a node in a ps", (), inside(nodes={4: ""}), f"sees {A} (device nodes)"),
     (
         "two nodes for one unknown card",
@@ -218,14 +258,66 @@ def test_mismatch(planned: tuple[str, ...], sight: Sight, words: str) -> None:
         (
             inside(A, nodes={4: ""}, reasons={"nvml": "GPU is lost"}),
             "NVML says: GPU is lost",
+            "grep Xid",
+        ),
+        (
+            inside(A, nodes={4: "Input/output error"}),
+            "/dev/nvidia4 cannot be opened (Input/output error)",
+            "grep Xid",
+        ),
+        (
+            inside(A, nodes={4: "No such device"}),
+            "/dev/nvidia4 cannot be opened (No such device)",
+            "grep Xid",
+        ),
+        (
+            # By CDI, which says void: what was lost had been given.
+            inside(A, nodes=None, environment=VOID, reasons={"nvml": "Unknown Error"}),
+            "NVML says: Unknown Error",
             "docker restart",
+        ),
+        (
+            # Where the fence shuts, CUDA fails, too: its mend would be in vain.
+            inside(A, nodes={4: "Operation not permitted"}, reasons=failing("999")),
+            "/dev/nvidia4 cannot be opened (Operation not permitted)",
+            "daemon-reload",
+        ),
+        (
+            on_a_box(A, nodes=(4,), cuda=None, reasons=failing("802")),
+            "CUDA says: cuInit: error 802 (x)",
+            "nvidia-fabricmanager",
+        ),
+        (
+            on_a_box(A, nodes=(4,), cuda=None, reasons=failing("803")),
+            "CUDA says: cuInit: error 803 (x)",
+            "reboot",
+        ),
+        (
+            on_a_box(A, nodes=(4,), cuda=None, reasons=failing("804")),
+            "CUDA says: cuInit: error 804 (x)",
+            "update the NVIDIA driver",
+        ),
+        (
+            local(A, reasons=failing("999")),
+            "CUDA says: cuInit: error 999 (x)",
+            "nvidia-modprobe -u -c=0",
+        ),
+        (
+            local(A, reasons=failing("34")),
+            "CUDA says: cuInit: error 34 (x)",
+            "lab doctor",
+        ),
+        (
+            local(A, reasons={"cuda": "libcuda.so.1: file too short"}),
+            "CUDA says: libcuda.so.1: file too short",
+            "lab doctor",
         ),
     ],
 )
 def test_lost(sight: Sight, words: str, mend: str) -> None:
     found = judged((A,), sight)
     assert found.word is Word.LOST
-    assert found.explanation == f"planned {A}, and has lost it: {words}"
+    assert found.explanation == f"planned {A}, and cannot use it: {words}"
     assert mend in found.mend
     assert not found.word.good
 
@@ -235,6 +327,15 @@ def test_a_card_of_another_task_is_no_loss() -> None:
     assert judged((B,), inside(A, nodes=gone)).word is Word.MISMATCH
     assert judged((), inside(reasons={"nvml": "Unknown Error"})).word is Word.PROVED
     assert judged((A,), local(A, reasons={"nvml": "Unknown Error"})).word is Word.DECLARED
+
+
+def test_libraries_that_do_not_fit_are_mended_where_they_are() -> None:
+    in_a_container = judged((A,), on_a_box(A, nodes=(4,), tensorflow=0))
+    assert "lab build" in in_a_container.mend
+    here = judged((A,), local(A, cuda=bare(A), tensorflow=0))
+    assert here.explanation == f"planned {A}, sees none (TensorFlow)"
+    assert "pip install 'tensorflow[and-cuda]==2.21.*'" in here.mend
+    assert "lab build" not in here.mend
 
 
 def test_a_task_that_says_nothing_is_unknown() -> None:

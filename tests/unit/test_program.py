@@ -59,6 +59,13 @@ def test_modules_and_packages_beside_it_come_along_and_nothing_else(tmp_path: Pa
         ("p.add_argument('--epochs')", ()),
         ("for name in names:\n    p.add_argument(name)", ALL),
         ("@click.option('--ps_hosts')\ndef main(): pass", ("ps_hosts",)),
+        ("flags.DEFINE_string('job_name', 'worker', 'ps')", ("job_name",)),
+        ("flags.DEFINE_string('mode', default='ps', help='')", ()),
+        ("flags.DEFINE_string(name, 'worker', '')", ALL),
+        ("flags.DEFINE_string(name=name, default='worker')", ALL),
+        ("p.add_argument('worker')", ()),
+        ("p.add_argument('-worker')\np.add_argument('--ps')", ("ps",)),
+        ("@click.option('--job-name', 'job_name')\ndef main(): pass", ()),
     ],
 )
 def test_a_program_is_given_the_flags_that_it_knows(source: str, flags: tuple[str, ...]) -> None:
@@ -92,6 +99,53 @@ def test_a_syntax_error_in_an_imported_module_counts_and_in_another_does_not(
     write(tmp_path, deep="x =")
     with pytest.raises(InputError, match=r"deep\.py:1:4: invalid syntax"):
         read_program(str(tmp_path / "main.py"))
+
+
+PACKAGES = {
+    "pkg/__init__.py": "",
+    "pkg/deep/__init__.py": "",
+    "pkg/deep/x.py": "from . import near\nfrom ..other import thing\nfrom .... import nothing",
+    "pkg/deep/near.py": "",
+    "pkg/other.py": "",
+    "space/part.py": "",
+}
+
+
+@pytest.mark.parametrize("broken", PACKAGES)
+def test_every_module_that_an_import_runs_is_checked(tmp_path: Path, broken: str) -> None:
+    write(tmp_path, main="import pkg.deep.x\nfrom space import part", pkg__in__unused="def (")
+    write(tmp_path, other="def (", near="def (", x="def (")
+    write(tmp_path, **{name.removesuffix(".py"): text for name, text in PACKAGES.items()})
+    assert read_program(str(tmp_path / "main.py")).files
+    (tmp_path / broken).write_text("def (", encoding="utf-8")
+    with pytest.raises(InputError, match=rf"{broken}:1:5: "):
+        read_program(str(tmp_path / "main.py"))
+
+
+def test_a_module_goes_before_a_directory_of_its_name(tmp_path: Path) -> None:
+    write(tmp_path, main="import tool.part", tool="", tool__in__part="def (")
+    assert Path("tool/part.py") not in read_program(str(tmp_path / "main.py")).files
+
+
+def test_a_directory_that_may_not_be_looked_into_holds_no_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_file(self: Path) -> bool:
+        if "numpy" in self.parts:
+            raise PermissionError(13, "Permission denied", str(self))  # root may look into all
+        return looks(self)
+
+    looks = Path.is_file
+    monkeypatch.setattr(Path, "is_file", is_file)
+    write(tmp_path, main="import numpy.linalg")
+    assert read_program(str(tmp_path / "main.py")).files == (Path("main.py"),)
+
+
+def test_a_directory_without_an_init_comes_along_where_it_is_imported(tmp_path: Path) -> None:
+    write(tmp_path, main="import utils.one, elsewhere.x", utils__in__one="", utils__in__two="")
+    write(tmp_path, other__in__three="")
+    files = read_program(str(tmp_path / "main.py")).files
+    assert files == (Path("main.py"), Path("utils/one.py"), Path("utils/two.py"))
 
 
 def test_what_is_no_program_is_refused(tmp_path: Path) -> None:

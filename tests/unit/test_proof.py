@@ -156,8 +156,8 @@ def test_a_driver_that_fails_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None
                 "worker_1": inside(B),
                 "tf2": inside(),
             },
-            f"worker-0: planned {A}, and has lost it: /dev/nvidia0 cannot be opened (Operation not"
-            " permitted); restart its container (`docker restart`)",
+            f"worker-0: planned {A}, and cannot use it: /dev/nvidia0 cannot be opened (Operation"
+            " not permitted); restart its container (`docker restart`)",
         ),
         (
             {"worker_0": inside(A), "worker_1": inside(B), "tf2": inside(engine=(A,))},
@@ -201,6 +201,32 @@ def test_device_nodes_count_where_this_box_has_them(
     verdicts = proof.judge(environment, {"worker-0": (A,), "worker-1": (B,)}, CARDS)
     assert verdicts["worker-0"].word.value == "proved"
     assert verdicts["worker-1"].explanation == f"planned {B}, sees none (device nodes)"
+
+
+def test_cards_of_this_box_say_nothing_of_an_engine_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pins by index on another box: its card 0 is not this box's."""
+    first, second = BOTH.tasks[-2:]
+    by_index = replace(
+        BOTH, tasks=(*BOTH.tasks[:-2], replace(first, gpus=("0",)), replace(second, gpus=("1",)))
+    )
+    there = {
+        name: Sight(
+            environment={"NVIDIA_VISIBLE_DEVICES": pin},
+            nodes={},
+            nvml=(f"GPU-of-another-box-{pin}",),
+            isolated=True,
+            engine=(pin,),
+        )
+        for name, pin in (("worker_0", "0"), ("worker_1", "1"))
+    }
+    environment = seen_by(tmp_path, ps_0=inside(), **there)
+    with pytest.raises(LabError, match="worker-0: planned 0, sees GPU-of-another-box-0"):
+        said_of(environment, by_index)
+    environment.is_here = False
+    (line,) = said_of(environment, by_index)
+    assert line.startswith("GPUs: 2 cards of 2 tasks declared only")
 
 
 # ---- Asking several at once

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from lab.run.directory import RunDir, RunInfo, find_run, runs_dir
 from lab.run.homecoming import bring_all_home, bring_one_home
 from lab.run.launch import Order, conduct, hyperparameters, prepare, with_seed
 from lab.run.lifecycle import NoView
-from lab.run.summary import Summary
+from lab.run.summary import Summary, summarize, write_summary
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, State, Volume
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
@@ -221,18 +222,6 @@ def test_a_full_disk_ends_the_run_on_the_volume_too(
     assert breaking.is_down
 
 
-def test_an_environment_that_goes_makes_the_run_fail(
-    run: RunDir, environment: FakeEnvironment
-) -> None:
-    breaking = Breaking(environment.root, until_cancelled)
-    breaking.fault = lambda: LabError("the environment has gone")
-    with pytest.raises(LabError, match="gone"):
-        go(run, breaking, found=breaking)
-    assert run.read().reason == "the environment has gone"
-    assert json.loads(run.summary_path.read_text())["tasks"][1]["local_step"] == 1
-    environment.cancel(run.run_id, "end of the test")
-
-
 def test_sigterm_is_like_ctrl_c(run: RunDir, environment: FakeEnvironment) -> None:
     def signals(volume: Volume, request: Request) -> None:
         write_records(volume, request.run_id, "worker-0", [record("worker-0", 0)])
@@ -330,6 +319,15 @@ def test_runs_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="no directory"):
         runs_dir(str(tmp_path / "file"))
+
+
+def test_words_that_are_no_text_are_written_down_and_read_back(tmp_path: Path) -> None:
+    run = prepare(order(tmp_path, "\udcff"), tmp_path / "runs")
+    assert run.read().argv[-1] == "\udcff"
+    summary = summarize(run)
+    assert Summary.from_json(replace(summary, reason="\udcff").to_json()).reason == "\udcff"
+    write_summary(run, replace(summary, reason="\udcff"))
+    assert run.summary_path.is_file()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 99}', "\x00"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
@@ -89,9 +90,35 @@ def test_device_nodes_are_those_of_cards(tmp_path: Path) -> None:
 def test_whether_a_node_can_be_opened(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
     (tmp_path / "nvidia3").symlink_to("nowhere")
-    assert sight.device_nodes(tmp_path) == {"0": "", "3": "No such file or directory"}
-    with pytest.raises(sight.CannotTell, match="No such file"):
-        sight.device_nodes(tmp_path / "nowhere")
+    with contextlib.ExitStack() as opened:
+        found = sight.device_nodes(tmp_path, opened)
+        assert found == {"0": "", "3": "No such file or directory"}
+        with pytest.raises(sight.CannotTell, match="No such file"):
+            sight.device_nodes(tmp_path / "nowhere", opened)
+
+
+def test_cards_stay_awake_until_all_have_been_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in sight.VARIABLES:
+        monkeypatch.setenv(name, "kept")
+    card = tmp_path / "nvidia4"
+    card.touch()
+    awake: list[bool] = []
+
+    def asked() -> None:
+        awake.append(is_open(card))
+
+    for name in ("nvml", "cuda", "tensorflow"):
+        monkeypatch.setattr(sight, name, asked)
+    sight.look(None, with_tensorflow=True, proc=tmp_path, devices=tmp_path)
+    assert awake == [True, True, True]
+    assert not is_open(card)
+
+
+def is_open(path: Path) -> bool:
+    """Whether this process holds it open."""
+    return any(each.exists() and each.samefile(path) for each in Path("/proc/self/fd").iterdir())
 
 
 def test_the_variables_of_a_process(tmp_path: Path) -> None:
@@ -164,6 +191,10 @@ def test_a_cuda_that_fails_is_quoted(
         found = said("--pid", pid, **cuda.variables(libcuda, [A]), FAKE_CUDA_INIT=code)
         assert found["cuda"] is None
         assert found["reasons"]["cuda"] == f"cuInit: error {code} ({words})"
+        # The host finds the code there, and the mend by it.
+        quoted = sight.CUDA_CODE.search(found["reasons"]["cuda"])
+        assert quoted is not None
+        assert quoted[1] == code
     (tmp_path / "libcuda.so.1").write_text("no library")
     found = said("--pid", pid, LD_LIBRARY_PATH=str(tmp_path))
     assert "libcuda.so.1" in found["reasons"]["cuda"]

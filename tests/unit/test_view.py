@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from rich.console import Console
 
 from lab.run.directory import RunInfo
 from lab.run.summary import summary_of
-from lab.run.view import LiveView, PlainView, result
+from lab.run.view import LiveView, PlainView, result, table_of
 from lab.task.protocol import State, TaskStatus
 from tests.unit.fakes import PLAN, record
 from tests.unit.test_summary import INFO, TASKS, good, statuses
 
+BRACKETS = ("[/lab/x]", "[relu, tanh]", "[link=https://example.org]here[/link]")
 EVIL = "\x1b]0;owned\x07[bold red]no markup[/]"
 
 
@@ -147,6 +149,23 @@ def test_the_result_fits_the_terminal_and_says_everything(width: int) -> None:
     assert "every update counted               yes" in lines
     assert "\x1b" not in text
     assert "[bold red]no markup[/]" in text.replace("\n", "")
+
+
+@pytest.mark.parametrize("text", BRACKETS)
+def test_a_cell_is_text_and_no_markup(text: str) -> None:
+    console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    console.print(table_of(("task", ">reason"), [("worker-0", text)]))
+    written = console.file.getvalue()  # type: ignore[attr-defined]
+    assert text in written
+    assert "\x1b]8" not in written
+
+
+@pytest.mark.parametrize("text", BRACKETS)
+def test_a_nodes_name_in_the_result_is_no_markup(text: str) -> None:
+    task = replace(summary_of(INFO, statuses(), good()).tasks[0], node=text)
+    console = Console(file=io.StringIO(), width=200, force_terminal=False)
+    console.print(result(replace(summary_of(INFO, statuses(), good()), tasks=(task,))))
+    assert text in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def _fields(value: RunInfo) -> dict[str, object]:

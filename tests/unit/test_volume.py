@@ -92,6 +92,15 @@ def test_submit_refuses_a_run_of_the_same_name(volume: Volume) -> None:
         submit(volume, REQUEST)
 
 
+def test_a_program_that_is_refused_is_not_left_behind(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    volume.incoming("r2").mkdir(parents=True)
+    (volume.incoming("r2") / "own.py").write_text("")
+    with pytest.raises(VolumeBusy):
+        submit(volume, replace(REQUEST, run_id="r2", own=True))
+    assert not volume.incoming("r2").exists()
+
+
 def test_of_many_that_submit_at_once_one_wins(volume: Volume) -> None:
     barrier = threading.Barrier(8)
 
@@ -236,6 +245,20 @@ def test_other_files_come_at_the_end_and_once(volume: Volume) -> None:
     assert home.files["model/variables/data"] == (model / "data").read_bytes()
 
 
+def test_what_a_program_writes_beside_the_logs_comes_home(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    run = volume.run("r1")
+    for path in ("logs/train/events", "logs/worker-0.txt", "tasks/own/x", "status/own/x"):
+        (run / path).parent.mkdir(parents=True, exist_ok=True)
+        (run / path).write_bytes(b"own")
+    volume.log("r1", "worker-0").write_bytes(b"hello\n")
+    end(volume)
+    home = Home().take_all(volume)
+    own = {path for path, data in home.files.items() if data == b"own"}
+    assert own == {"logs/train/events", "logs/worker-0.txt"}
+    assert home.order.count("logs/worker-0.log") == 1
+
+
 def test_ship_leaves_out_what_is_no_plain_file_of_the_run(volume: Volume, tmp_path: Path) -> None:
     submit(volume, REQUEST)
     secret = tmp_path / "secret"
@@ -372,6 +395,21 @@ def test_command_line(volume: Volume) -> None:
     assert {"request.json", "cancel.json", "status/ps-0.json"} <= home.files.keys()
 
 
+def test_offsets_may_come_in_several_words(
+    volume: Volume, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    submit(volume, REQUEST)
+    for name in ("a", "b", "c"):
+        (volume.run("r1") / name).write_bytes(b"own")
+    end(volume)
+    words = ['{"a": 3, "request.json": 0}', '{"b": 3}', "{}"]
+    assert volumes.main(["ship", "r1", *words, "--follow"], volume.root) == 0
+    home = Home()
+    for chunk in read_frames([capfdbinary.readouterr().out]):
+        home.take(chunk)
+    assert {path for path, data in home.files.items() if data == b"own"} == {"c"}
+
+
 @pytest.mark.parametrize(
     "argv",
     [
@@ -381,6 +419,9 @@ def test_command_line(volume: Volume) -> None:
         ("submit", "[]"),
         ("ship", "r1", "x"),
         ("ship", "r1", "{}", "-f"),
+        ("ship", "r1", "--follow"),
+        ("ship", "r1", "{}", "--leash"),
+        ("ship", "r1", "{}", "--follow", "{}"),
     ],
 )
 def test_command_line_used_wrongly(volume: Volume, argv: tuple[str, ...]) -> None:

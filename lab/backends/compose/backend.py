@@ -19,6 +19,7 @@ from lab.backends.compose.removal import NOTHING, Holdings, holdings, remove
 from lab.errors import LabError
 from lab.plan import Plan
 from lab.render.compose import render
+from lab.signals import undisturbed
 from lab.task.text import visible
 
 
@@ -111,7 +112,11 @@ class ComposeBackend:
     def all(self) -> list[ComposeEnvironment]:
         """Every environment that is up."""
         found = self._engine.containers(names.PROJECT)
-        projects = {each.labels[names.PROJECT] for each in found if each.status == "running"}
+        projects = {
+            each.labels[names.PROJECT]
+            for each in found
+            if each.status == "running" and names.READER not in each.labels
+        }
         return [ComposeEnvironment(self._engine, project) for project in sorted(projects)]
 
     def _refuse_another(self, plan: Plan, root: Path) -> None:
@@ -130,9 +135,10 @@ class ComposeBackend:
 
     def _undo(self, project: str, before: Holdings, say: Say) -> None:
         """Remove what a failed boot has added; its own failure must not hide the boot's."""
-        try:
-            remove(self._engine, project, say, keep=before)
-        except LabError as error:
-            say(f"not all of {project} could be removed: {error}; try `lab down {project}`")
-        if before == NOTHING:
-            state.forget(project)
+        with undisturbed():
+            try:
+                remove(self._engine, project, say, keep=before)
+            except LabError as error:
+                say(f"not all of {project} could be removed: {error}; try `lab down {project}`")
+            if before == NOTHING:
+                state.forget(project)

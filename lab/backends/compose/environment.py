@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,6 +19,7 @@ from lab.backends.compose.delivery import deliver
 from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.compose.origin import compose_file
 from lab.backends.compose.removal import remove
+from lab.backends.hearing import check_hearing
 from lab.errors import InputError, LabError
 from lab.pinning import Sight
 from lab.task.frames import FrameError, read_frames
@@ -29,6 +31,9 @@ _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
 
 _OCI_TITLE: Final = "org.opencontainers.image.title=lab"
 
+_WORD: Final = 100_000
+"""Bytes of one word of a command line; Linux refuses one of 128 KiB."""
+
 
 class ComposeEnvironment:
     """All that carries the label of one project.
@@ -36,6 +41,8 @@ class ComposeEnvironment:
     Attributes:
         backend: `compose`.
         project: The project's name.
+        folder: The directory that its compose file's paths start from, or "" where only a volume
+            is left.
         cluster_sha256: Digest of the description that it came from, or "" where only a volume is
             left.
     """
@@ -45,13 +52,20 @@ class ComposeEnvironment:
     def __init__(self, engine: Engine, project: str) -> None:
         self._engine = engine
         self.project = project
-        seen = self.seen()
-        self.cluster_sha256 = next((each.cluster_sha256 for each in seen if each.task), "")
+        task = next((each for each in self.seen() if each.task), None)
+        self.folder = task.folder if task else ""
+        self.cluster_sha256 = task.cluster_sha256 if task else ""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the engine runs on this machine, by the name that it gives its own."""
+        with answering("asking the engine for its machine"):
+            name = str(self._engine.client().info().get("Name", ""))
+        return name == platform.node()
 
     def seen(self) -> list[Seen]:
         """Every container of it, tasks in the plan's order behind the anchors."""
-        label = f"{names.PROJECT}={self.project}"
-        found = [read(each.attrs) for each in self._engine.containers(label)]
+        found = [read(each) for each in self._inspected()]
         spec = next((each.cluster_spec() for each in found if each.task), {})
         order = [f"{job}-{i}" for job, hosts in spec.items() for i in range(len(hosts))]
         places = {task: place for place, task in enumerate(order, start=1)}
@@ -86,14 +100,7 @@ class ComposeEnvironment:
         Raises:
             LabError: Another run is under way, or no agent is there to hear of it.
         """
-        down = [task for task in self.tasks() if not task.alive]
-        if down:
-            raise LabError(
-                f"{down[0].task} of environment {self.project} is not up: {down[0].detail}",
-                f"see `lab ps`, then `lab down` and `lab up` ({len(down)} tasks are down)"
-                if len(down) > 1
-                else "see `lab ps` and `lab logs`, then `lab down` and `lab up`",
-            )
+        check_hearing(self.project, self.tasks())
         if program is not None:
             running = next(each.id for each in self.seen() if each.task and each.running)
             deliver(self._engine, running, request.run_id, program)
@@ -117,7 +124,7 @@ class ComposeEnvironment:
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool
     ) -> Iterator[Chunk | None]:
         """Bring a run home, from the given byte offsets on; see `Environment`."""
-        arguments = ["ship", run_id, json.dumps(dict(offsets)), *(["--follow"] if follow else [])]
+        arguments = ["ship", run_id, *_words(offsets), *(["--follow"] if follow else [])]
         with closing(self._channel().call(*arguments)) as stream:
             try:
                 yield from read_frames(stream)
@@ -241,12 +248,30 @@ class ComposeEnvironment:
 
     def _containers(self) -> list[dict[str, Any]]:
         """What the engine says of each container, without what changes from second to second."""
-        label = f"{names.PROJECT}={self.project}"
         kept = ("Name", "Image", "Path", "Args", "Config", "HostConfig", "Mounts")
-        found = [each.attrs for each in self._engine.containers(label)]
         return sorted(
-            ({key: each[key] for key in kept} for each in found), key=lambda each: str(each["Name"])
+            ({key: each[key] for key in kept} for each in self._inspected()),
+            key=lambda each: str(each["Name"]),
         )
+
+    def _inspected(self) -> list[dict[str, Any]]:
+        """The engine's inspection of each container; one that reads the volume is none of it."""
+        found = self._engine.containers(f"{names.PROJECT}={self.project}")
+        return [each.attrs for each in found if names.READER not in each.labels]
+
+
+def _words(offsets: Mapping[str, int]) -> Iterator[str]:
+    """The offsets as JSON, in as many words of a command line as they need; at least one."""
+    some: dict[str, int] = {}
+    room = _WORD
+    for path, size in offsets.items():
+        needs = len(json.dumps({path: size}))
+        if needs > room:
+            yield json.dumps(some)
+            some, room = {}, _WORD
+        some[path] = size
+        room -= needs
+    yield json.dumps(some)
 
 
 def _drain(pieces: Iterator[bytes]) -> None:

@@ -20,6 +20,7 @@ from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import last_lines
 from lab.errors import LabError
 from lab.plan import Plan
+from lab.signals import undisturbed
 from lab.task.protocol import Volume
 
 _BOOT_WITHIN_S = 60.0
@@ -192,11 +193,12 @@ def _ended_at_once(project: str, supervisor: subprocess.Popen[bytes], place: Pla
 
 def _undo(place: Place, supervisor: subprocess.Popen[bytes]) -> None:
     """Take down what this call started."""
-    record = place.read()
-    if record is not None:
-        LocalEnvironment(place, record).end(gently=False)
-    else:
-        # It waits for its first word, and has started nothing.
-        supervisor.kill()
-        supervisor.wait()
-        shutil.rmtree(place.directory)
+    with undisturbed():
+        record = place.read()
+        if record is not None:
+            LocalEnvironment(place, record).end(gently=False)
+        else:
+            # It waits for its first word, and has started nothing.
+            supervisor.kill()
+            supervisor.wait()
+            shutil.rmtree(place.directory)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lab.backends import Chunk, Say, TaskInfo, looking
+from lab.backends.hearing import check_hearing
 from lab.backends.local import state
 from lab.backends.local.interpreter import environ
 from lab.backends.local.process import Identity, descendants, inner_pid, running
@@ -44,7 +45,13 @@ class LocalEnvironment:
         self._record = record
         self._volume = Volume(place.runs)
         self.project = record.project
+        self.folder = record.root
         self.cluster_sha256 = record.cluster_sha256
+
+    @property
+    def is_here(self) -> bool:
+        """Always."""
+        return True
 
     @property
     def root(self) -> Path:
@@ -85,12 +92,13 @@ class LocalEnvironment:
         """Hand a request to the agents; see `Environment`.
 
         Raises:
-            LabError: Another run is under way in this environment, it has gone, or its volume
-                cannot be written.
+            LabError: Another run is under way in this environment, it has gone, an agent of it
+                has, or its volume cannot be written.
         """
         if not self.alive():
             raise self._gone()
         try:
+            check_hearing(self.project, self.tasks())
             if program is not None:
                 shutil.copytree(program, self._volume.incoming(request.run_id))
             run_volume.submit(self._volume, request)
@@ -100,6 +108,7 @@ class LocalEnvironment:
                 f"follow it with `lab attach {busy.run_id}`, or end it with `lab cancel`",
             ) from busy
         except OSError as error:
+            shutil.rmtree(self._volume.incoming(request.run_id), ignore_errors=True)
             raise self._volume_fault(error) from error
 
     def cancel(self, run_id: str, reason: str) -> None:

@@ -28,7 +28,8 @@ def command(
 ) -> None:
     """Follow a run whose helper has gone, and bring it home; Ctrl-C leaves it going."""
     home = runs_dir(runs_dir_)
-    found = find(run, home, reachable(backends(), default_name()))
+    here = default_name()
+    found = find(run, home, reachable(backends(), here), here)
     if found.request is None or found.environment is None:
         summary = summarize(found.run)
     else:

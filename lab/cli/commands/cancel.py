@@ -25,7 +25,8 @@ def command(
     runs_dir_: RunsDir = None,
 ) -> None:
     """Ask the tasks of a run to end; whoever follows it brings it home."""
-    found = find(run, runs_dir(runs_dir_), reachable(backends(), default_name()))
+    here = default_name()
+    found = find(run, runs_dir(runs_dir_), reachable(backends(), here), here)
     if found.environment is None or _ended(found.environment, found.run.run_id):
         raise InputError(
             f"run {found.run.run_id} has ended", f"see it with `lab show {found.run.run_id}`"

@@ -23,13 +23,14 @@ def command(
 ) -> None:
     """Bring home what is on the run volumes of the environments that are up."""
     home = runs_dir(runs_dir_)
-    environments = reachable(backends(), default_name())
+    here = default_name()
+    environments = reachable(backends(), here)
     if run is None:
         for environment in environments:
             bring_all_home(environment, home, say)
         say(f"all that there is of every run is in {home}")
         return
-    found = find(run, home, environments)
+    found = find(run, home, environments, here)
     if found.request is None or found.environment is None:
         raise InputError(
             f"run {found.run.run_id} is at home, and its environment has gone",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_
+import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Final
 from rich.console import Console, Group
 from rich.live import Live
 
-from lab.backends import Environment
+from lab.backends import Backend, Environment
 from lab.backends.choose import backends, environments
 from lab.backends.proof import judge
 from lab.cli.arguments import Switch
@@ -26,6 +27,7 @@ from lab.gpus.model import DRIVER
 from lab.run.view import show
 
 _EVERY_S: Final = 1.0
+_TASKS_EVERY_S: Final = 30.0
 
 
 def command(
@@ -56,14 +58,15 @@ def _once(*, json: bool) -> None:
 
 
 def _watch(*, json: bool) -> None:
+    watcher = _Watcher()
     if json:
         while True:
-            print(json_.dumps(_look().to_json()), flush=True)
+            print(json_.dumps(watcher.look().to_json()), flush=True)
             time.sleep(_EVERY_S)
-    with Live(_look().shown(), console=Console(), auto_refresh=False, screen=True) as live:
+    with Live(watcher.look().shown(), console=Console(), auto_refresh=False, screen=True) as live:
         while True:
             time.sleep(_EVERY_S)
-            live.update(_look().shown(), refresh=True)
+            live.update(watcher.look().shown(), refresh=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +121,37 @@ class _Seen:
 
 def _look() -> _Seen:
     inventory = survey()
-    up = environments(backends())
-    return _Seen(inventory, tuple(each for one in up for each in _pinned(one, inventory.gpus)))
+    return _Seen(inventory, _all_pinned(backends(), inventory.gpus))
+
+
+class _Watcher:
+    """Looks at the cards each time, and at the tasks, who are asked by programs of their own, less.
+
+    An engine that does not answer for a while ends nothing: what was known of the tasks stays.
+    """
+
+    def __init__(self) -> None:
+        self._backends = backends()
+        self._pinned: tuple[Pinned, ...] = ()
+        self._ask_at = -math.inf
+
+    def look(self) -> _Seen:
+        """The box now."""
+        inventory = survey()
+        if time.monotonic() >= self._ask_at:
+            with suppress(LabError):
+                self._pinned = _all_pinned(self._backends, inventory.gpus)
+            self._ask_at = time.monotonic() + _TASKS_EVERY_S
+        return _Seen(inventory, self._pinned)
+
+
+def _all_pinned(known: Sequence[Backend], cards: Sequence[Gpu]) -> tuple[Pinned, ...]:
+    return tuple(each for one in environments(known) for each in _pinned(one, cards))
 
 
 def _pinned(environment: Environment, cards: Sequence[Gpu]) -> Iterator[Pinned]:
     planned = {task.task: task.gpus for task in environment.tasks()}
-    for task, verdict in judge(environment, planned, cards).items():
+    # Of another machine's cards nothing is known here.
+    known = cards if environment.is_here else ()
+    for task, verdict in judge(environment, planned, known).items():
         yield Pinned(environment.project, environment.backend, task, verdict)

@@ -26,8 +26,9 @@ def command(
     requests = environment.runs()
     newest = requests[-1].run_id if requests else None
     statuses = statuses_of(environment, newest) if newest else {}
+    tasks = environment.tasks()
     rows = []
-    for task in environment.tasks():
+    for task in tasks:
         status = statuses.get(task.task)
         rows.append(
             {
@@ -55,6 +56,6 @@ def command(
             task.detail if task.alive else f"gone ({task.detail})",
             explain(statuses[task.task]) if task.task in statuses else "waiting",
         )
-        for row, task in zip(rows, environment.tasks(), strict=True)
+        for row, task in zip(rows, tasks, strict=True)
     ]
     show(table_of(("task", "node", "address", "gpus", "agent", title), cells))

@@ -86,7 +86,7 @@ def command(
         program=own,
     )
     if chosen.environment is not None:
-        check_same(chosen.environment, plan.cluster_sha256, str(path))
+        check_same(chosen.environment, plan.cluster_sha256, str(path), root)
     else:
         draft.heed(strict=strict)
         bring_leftovers_home(chosen.backend, plan.name, home, say)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lab import signals
 from lab.backends.choose import AUTO, backends, check_same, choose
 from lab.backends.proof import boot
 from lab.cli import planning
@@ -30,12 +31,13 @@ def command(
     plan = draft.plan
     chosen = choose(backend, plan, root, backends(), say)
     if chosen.environment is not None:
-        check_same(chosen.environment, plan.cluster_sha256, str(path))
+        check_same(chosen.environment, plan.cluster_sha256, str(path), root)
         say(f"environment {plan.name!r} is up already; train with `lab run async`")
         return
     draft.heed(strict=strict)
     bring_leftovers_home(chosen.backend, plan.name, runs_dir(runs_dir_), say)
-    environment = boot(chosen.backend, plan, root=root, say=say)
+    with signals.as_interrupt():
+        environment = boot(chosen.backend, plan, root=root, say=say)
     say(
         f"environment {environment.project!r} is up with {len(environment.tasks())} tasks;"
         " train with `lab run async`, remove it with `lab down`"

@@ -23,7 +23,7 @@ from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.errors import InputError, LabError
 from lab.plan import Plan, PlannedNode, PlannedTask
 from lab.task.link import LinkError, apply_link
-from lab.task.protocol import Request
+from lab.task.protocol import Request, Volume
 from tests.unit.test_local import a_record
 
 REQUEST = Request("20260101-0000-async-aaaa", "async", "mnist_async.py", (), {"ps": ["tf1:1"]})
@@ -141,8 +141,38 @@ def test_tasks_and_runs_that_are_not_there() -> None:
             )
 
 
+def with_agents(there: LocalEnvironment, *tasks: str) -> LocalEnvironment:
+    """The same, where this process stands for the agents of these tasks."""
+    agents = Volume(state.place(there.project).runs).agents
+    agents.mkdir()
+    for task in tasks:
+        (agents / f"{task}.json").write_text(f'{{"pid": {os.getpid()}}}')
+    return there
+
+
+def test_an_agent_that_is_not_there(tmp_path: Path) -> None:
+    there = with_agents(stored(a_record(isolation=Isolation.PROCESSES)), "ps-0", "worker-1")
+    words = r"worker-0 of environment demo is not up: no agent; see `lab ps` and `lab logs`, then"
+    with pytest.raises(LabError, match=words):
+        there.submit(replace(REQUEST, own=True), tmp_path)
+    assert there.runs() == []
+    assert not (state.place("demo").runs / "incoming").exists()
+
+
+def test_a_program_that_cannot_be_carried_is_not_left_behind(tmp_path: Path) -> None:
+    record = a_record(isolation=Isolation.PROCESSES)
+    there = with_agents(stored(record), *(task.task for task in record.tasks))
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program/a.py").write_text("")
+    (tmp_path / "program/b.py").symlink_to("nowhere")
+    with pytest.raises(LabError, match=r"the run volume .* cannot be used: "):
+        there.submit(replace(REQUEST, own=True), tmp_path / "program")
+    assert list((state.place("demo").runs / "incoming").iterdir()) == []
+
+
 def test_a_second_run_and_a_volume_that_is_none() -> None:
-    there = stored(a_record())
+    record = a_record(isolation=Isolation.PROCESSES)
+    there = with_agents(stored(record), *(task.task for task in record.tasks))
     there.submit(REQUEST)
     with pytest.raises(LabError, match=r"in the local environment 'demo'; follow it with"):
         there.submit(replace(REQUEST, run_id="20260101-0000-async-bbbb"))

@@ -91,6 +91,17 @@ def test_programs_of_experiments(root: Path) -> None:
         project.check_program(ASYNC, root)
 
 
+def test_modules_that_the_program_of_an_experiment_imports(root: Path) -> None:
+    program = root / "scripts" / ASYNC.program
+    program.write_text("from mnist_model import MODELS\nfrom lab.task.data import load_mnist\n")
+    (root / "scripts/mnist_sync.py").write_text("def (")
+    project.check_program(ASYNC, root)
+    (root / "scripts/mnist_model.py").write_text("import session\n")
+    (root / "scripts/session.py").write_text("x =\n")
+    with pytest.raises(InputError, match=r"scripts/session.py:1:4: invalid syntax; mend the"):
+        project.check_program(ASYNC, root)
+
+
 def test_a_program_of_ones_own_with_null_bytes(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_bytes(b"a = 1\0\n")

@@ -1,0 +1,87 @@
+"""What belongs to an environment of containers, and what is asked of its volume."""
+
+from __future__ import annotations
+
+import copy
+import json
+import platform
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lab.backends.compose import ComposeBackend
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.task.frames import TICK
+from tests.unit.errors.test_errors_of_containers import an_engine, inspected
+from tests.unit.test_compose_containers import INSPECTED
+
+
+def a_reader() -> dict[str, Any]:
+    """What a `lab collect` leaves that was killed: it carries the project's label, and reads."""
+    made = copy.deepcopy(INSPECTED)
+    made["Id"], made["Name"] = "decaf", "/odd_name"
+    made["Config"]["Labels"] = {"lab.project": "mnist", "lab.reader": "mnist"}
+    return made
+
+
+def backend_with(*containers: dict[str, Any]) -> ComposeBackend:
+    backend = ComposeBackend()
+    backend._engine = an_engine(*containers)
+    return backend
+
+
+def test_an_environment_knows_its_folder_and_its_description() -> None:
+    environment = ComposeEnvironment(an_engine(inspected()), "mnist")
+    assert (environment.folder, environment.cluster_sha256) == ("/home/ada", "abc")
+    nothing = ComposeEnvironment(an_engine(), "mnist")
+    assert (nothing.folder, nothing.cluster_sha256) == ("", "")
+
+
+@pytest.mark.parametrize(("name", "is_here"), [(platform.node(), True), ("elsewhere", False)])
+def test_an_engine_elsewhere_is_told_by_its_name(name: str, is_here: bool) -> None:
+    engine = an_engine(inspected())
+    engine.client().info = lambda: {"Name": name}  # type: ignore[method-assign]
+    assert ComposeEnvironment(engine, "mnist").is_here is is_here
+
+
+def test_a_container_that_reads_the_volume_is_no_part_of_an_environment() -> None:
+    started = {"Path": "python", "Args": []}
+    both = ComposeEnvironment(an_engine(a_reader() | started, inspected() | started), "mnist")
+    assert [each.id for each in both.seen()] == ["c0ffee"]
+    assert [each["Name"] for each in both._containers()] == ["/mnist-worker-1-1"]
+    backend = backend_with(a_reader())
+    assert backend.find("mnist") is None
+    assert backend.all() == []
+    backend = backend_with(a_reader(), inspected())
+    assert backend.find("mnist") is not None
+    assert [each.project for each in backend.all()] == ["mnist"]
+
+
+class Listening(ComposeEnvironment):
+    """One that keeps what its volume is asked."""
+
+    def _channel(self) -> Any:
+        self.asked: list[str] = []
+
+        def call(*words: str) -> Iterator[bytes]:
+            self.asked += words
+            yield TICK
+
+        return SimpleNamespace(call=call)
+
+
+@pytest.mark.parametrize("files", [0, 1, 20_000])
+def test_offsets_of_many_files_fit_into_words_of_a_command_line(files: int) -> None:
+    offsets = {f"model/a file with a \u00fc/{number}": number for number in range(files)}
+    environment = Listening(an_engine(), "mnist")
+    list(environment.ship("r", offsets, follow=True))
+    ship, run_id, *words, switch = environment.asked
+    assert (ship, run_id, switch) == ("ship", "r", "--follow")
+    assert all(len(word.encode()) <= 100_000 for word in words)
+    assert (len(words) > 1) == (files > 1)
+    merged: dict[str, int] = {}
+    for word in words:
+        merged |= json.loads(word)
+    assert merged == offsets
