@@ -16,7 +16,7 @@ from lab.gpus import survey
 from lab.run.directory import RunDir, RunInfo
 from lab.run.lifecycle import NoView
 from lab.run.telemetry import watched
-from lab.task.protocol import State
+from lab.task.states import State
 
 OPENED_S = 30.0
 

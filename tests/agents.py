@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.task.protocol import Request, State, TaskStatus, Volume
+from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.states import State
 from lab.task.statuses import read_status
 from lab.task.volume import submit
 

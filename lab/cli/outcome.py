@@ -11,7 +11,7 @@ from lab.errors import LabError
 from lab.run.directory import RunDir
 from lab.run.summary import Summary
 from lab.run.view import result, show
-from lab.task.protocol import State
+from lab.task.states import State
 from lab.task.text import visible
 
 LOG_LINES: Final = 10

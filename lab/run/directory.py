@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import InputError, LabError
-from lab.task.protocol import CLUSTER_FLAGS, RUN_ID, Request, State, write_atomically
+from lab.task.protocol import CLUSTER_FLAGS, RUN_ID, STALL_S, Request, write_atomically
+from lab.task.states import State
 
 FORMAT: Final = 1
 """The version of `run.json`; a reader refuses a later one."""
@@ -51,6 +52,7 @@ class RunInfo:
         git: `commit` and `dirty` of the project's directory, or None outside a repository.
         versions: Of lab, Python and the libraries of this side.
         provenance: What really ran: image digest or interpreter, engine or kernel.
+        stall_s: Seconds without a new global step after which it has failed; 0: no limit.
         started_unix: When the run was asked for, in seconds since the epoch.
         submitted_unix: When it was handed to the agents, in seconds since the epoch, or None.
         stopped_unix: When its last task had ended, in seconds since the epoch, or None.
@@ -83,6 +85,7 @@ class RunInfo:
     stopped_unix: float | None = None
     own: bool = False
     cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
+    stall_s: float = STALL_S
     collected: bool = False
     format: int = FORMAT
 
@@ -104,6 +107,7 @@ class RunInfo:
             submitted_unix=request.submitted_unix,
             own=request.own,
             cluster_flags=request.cluster_flags,
+            stall_s=request.stall_s,
         )
 
     def task_names(self) -> list[str]:

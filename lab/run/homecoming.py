@@ -11,7 +11,8 @@ from lab.run import lifecycle
 from lab.run.directory import RunDir, RunInfo, safe_run_id
 from lab.run.lifecycle import NoView, View
 from lab.run.summary import Summary
-from lab.task.protocol import Request, State
+from lab.task.protocol import Request
+from lab.task.states import State
 
 
 @contextmanager

@@ -23,7 +23,8 @@ from lab.run.provenance import git_state, versions
 from lab.run.summary import Summary
 from lab.task.experiments import Experiment
 from lab.task.flags import training_flags
-from lab.task.protocol import State, new_run_id
+from lab.task.protocol import STALL_S, new_run_id
+from lab.task.states import State
 
 MAX_SEED: Final = 2**31
 INTERRUPTED: Final = "interrupted"
@@ -41,6 +42,7 @@ class Order:
         cluster_file: The description.
         data_dir: A student's own data as a task sees it, or "".
         program: The user's own program, if it is none of the registry.
+        stall_s: Seconds without a new global step after which the run has failed; 0: no limit.
     """
 
     experiment: Experiment
@@ -50,6 +52,7 @@ class Order:
     cluster_file: Path
     data_dir: str
     program: OwnProgram | None = None
+    stall_s: float = STALL_S
 
 
 def prepare(order: Order, home: Path) -> RunDir:
@@ -81,6 +84,7 @@ def prepare(order: Order, home: Path) -> RunDir:
         versions=versions(),
         started_unix=time.time(),
         own=order.program is not None,
+        stall_s=order.stall_s,
     )
     if order.program is not None:
         info = replace(info, cluster_flags=order.program.cluster_flags)

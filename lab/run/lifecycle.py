@@ -17,8 +17,8 @@ from lab.run.collect import Collector
 from lab.run.directory import RunDir, RunInfo
 from lab.run.progress import LineReader
 from lab.run.summary import Summary, read_statuses, sum_up, write_summary
-from lab.task.protocol import Request, State, TaskStatus
-from lab.task.statuses import run_state
+from lab.task.protocol import Request, TaskStatus
+from lab.task.states import State, run_state
 
 
 class View(Protocol):
@@ -102,6 +102,7 @@ def submit(run: RunDir, environment: Environment) -> None:
             submitted_unix=now,
             own=info.own,
             cluster_flags=info.cluster_flags,
+            stall_s=info.stall_s,
         ),
         run.program if info.own else None,
     )

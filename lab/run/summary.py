@@ -15,7 +15,8 @@ from lab.run.directory import RunDir, RunInfo
 from lab.run.gpu_use import NO_FIGURES, Figures, read_figures
 from lab.run.progress import TaskProgress, read_progress
 from lab.task.experiments import EXPERIMENTS
-from lab.task.protocol import State, TaskStatus, write_atomically
+from lab.task.protocol import TaskStatus, write_atomically
+from lab.task.states import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class TaskSummary:
         accuracy: Its test accuracy when it had finished, a share.
         steps_per_s: Its local steps per second while it trained.
         time_s: Seconds from the start of its program to its end.
+        cause: Why it ended otherwise than well, in a word: `exit code`, `out of memory`, `stalled`.
         gpu_utilisation: How busy its cards were while it trained, a share; a mean over samples.
             Where it shares a card: the card's, whoever used it; the same holds for what follows.
         gpu_memory_bytes: Memory in use on its cards together, at its peak.
@@ -59,6 +61,7 @@ class TaskSummary:
     accuracy: float | None
     steps_per_s: float | None
     time_s: float | None
+    cause: str | None = None
     gpu_utilisation: float | None = None
     gpu_memory_bytes: int | None = None
     gpu_power_w: float | None = None
@@ -262,6 +265,7 @@ def _task(
         accuracy=progress.accuracy,
         steps_per_s=_rounded(progress.steps_per_s),
         time_s=seconds,
+        cause=status.cause.value if status and status.cause else None,
         gpu_utilisation=_rounded(gpus.utilisation),
         gpu_memory_bytes=gpus.memory_bytes,
         gpu_power_w=_rounded(gpus.power_w),

@@ -22,7 +22,8 @@ from lab.run.gpu_use import cards_of
 from lab.run.lifecycle import View, explain
 from lab.run.progress import TaskProgress
 from lab.run.summary import Summary, TaskSummary
-from lab.task.protocol import State, TaskStatus
+from lab.task.protocol import TaskStatus
+from lab.task.states import State
 from lab.task.text import short, visible
 from lab.threads import signals_blocked
 

@@ -8,15 +8,17 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from lab.task import command
+from lab.task import command, memory, states
 from lab.task.child import Program
 from lab.task.identity import Identity
 from lab.task.output import Output
 from lab.task.place import Place
 from lab.task.presence import Pulses
-from lab.task.protocol import Request, State, TaskStatus, Volume
+from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.stall import Stall
+from lab.task.states import Cause, State
 from lab.task.statuses import Statuses, read_status, write_status
 from lab.task.text import short
 from lab.task.voice import Voice
@@ -26,8 +28,25 @@ GRACE_S = 5.0
 
 _DRAIN_S = 3.0
 _RETRY_S = 1.0
+_TELL_S = 1.0
+_LONGEST_REASON = 500
 
 _ENDED_SO = {State.FAILED: "failed", State.LOST: "was lost", State.CANCELLED: "was cancelled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a task ends, whatever its program's exit code will be.
+
+    Attributes:
+        state: One of the ends.
+        reason: Why, in words.
+        cause: The same in a word.
+    """
+
+    state: State
+    reason: str = ""
+    cause: Cause | None = None
 
 
 class Execution:
@@ -50,7 +69,10 @@ class Execution:
         self._pulses = Pulses(self._volume, peers)
         self._program: Program | None = None
         self._output: Output | None = None
-        self._verdict: tuple[State, str] | None = None
+        self._stall = Stall(request.stall_s, request.others())
+        self._oom_kills: int | None = None  # before the program was started
+        self._told_at = 0.0  # when the others were last told where this task stands
+        self._verdict: Verdict | None = None
         self._kill_at = 0.0
         self._retry_at: float | None = None  # when to write a state that could not be written
 
@@ -63,16 +85,18 @@ class Execution:
         """Start the program, unless the run is over before it has begun."""
         self._watch(self._statuses.refresh())
         if self._verdict is not None:
-            self._end(*self._verdict)
+            self._end(self._verdict)
             return
         path = command.program_path(self._place, self._request)
         if not path.is_file():
-            self._end(State.FAILED, f"no program {path}; put it into {self._place.scripts}")
+            self._end(
+                Verdict(State.FAILED, f"no program {path}; put it into {self._place.scripts}")
+            )
             return
         try:
             self._start()
         except OSError as error:
-            self._end(State.FAILED, f"{path} could not be started: {error.strerror}")
+            self._end(Verdict(State.FAILED, f"{path} could not be started: {error.strerror}"))
 
     def _start(self) -> None:
         place, request = self._place, self._request
@@ -93,6 +117,7 @@ class Execution:
             os.close(program.output)
             raise
         self._program = program
+        self._oom_kills = memory.kills()
         self._output.start()
         self._voice.say(f"run {self.run_id}: {request.program} has started")
         started = replace(
@@ -117,13 +142,13 @@ class Execution:
         elif self._program is not None and time.monotonic() >= self._kill_at:
             self._program.signal(signal.SIGKILL)
         if self._verdict is not None and self._program is None and not self._status.state.ended:
-            self._end(*self._verdict)
+            self._end(self._verdict)
         return self._status.state.ended and self._retry_at is None
 
-    def stop(self, state: State, reason: str, *, grace_s: float = GRACE_S) -> None:
+    def stop(self, verdict: Verdict, *, grace_s: float = GRACE_S) -> None:
         """End the program: SIGTERM, and after the grace SIGKILL. The first verdict stays."""
         if self._verdict is None:
-            self._verdict = (state, reason)
+            self._verdict = verdict
             if self._program is not None:
                 self._program.signal(signal.SIGTERM)
         self._kill_at = time.monotonic() + grace_s
@@ -134,29 +159,48 @@ class Execution:
             self._program.reap()
 
     def _progress(self) -> None:
-        """From starting to ready to training, as the records tell."""
+        """Tell the others where this task stands: a new state at once, all else once a second."""
         if self._output is None:
             return
+        told = self._told(self._output)
+        if told.state is not self._status.state:
+            self._write(told)
+        elif told != self._status and time.monotonic() - self._told_at >= _TELL_S:
+            # What a crash of the machine takes of it, the records have.
+            self._write(told, durable=False)
+
+    def _told(self, output: Output) -> TaskStatus:
+        """From starting to ready to training, and how far, as the records tell."""
         state = self._status.state
-        if self._output.training:
+        if output.training:
             state = State.TRAINING
-        elif self._output.started:
+        elif output.started:
             state = State.READY
-        if state is not self._status.state:
-            self._write(replace(self._status, state=state))
+        return replace(
+            self._status,
+            state=state,
+            global_step=output.global_step,
+            stepped_unix=output.stepped_unix,
+            message=output.message,
+        )
 
     def _watch(self, states: Mapping[str, TaskStatus]) -> None:
         """Find a reason to stop."""
+        mine = states[self._place.task]
         if self._output is not None and self._output.fault is not None:
-            self.stop(State.FAILED, self._cannot_write(self._output.fault))
+            self.stop(self._cannot_write(self._output.fault))
         elif self._retry_at is not None:
-            self.stop(State.FAILED, self._status.reason or self._cannot_write(None))
-        elif states[self._place.task].state is State.LOST:
-            self.stop(State.LOST, states[self._place.task].reason)
-        elif reason := self._cancelled() or self._trouble(states):
-            self.stop(State.CANCELLED, reason)
+            self.stop(self._cannot_write(None))
+        elif mine.state is State.LOST:
+            self.stop(Verdict(State.LOST, mine.reason, Cause.NODE_LOST))
+        elif reason := self._cancelled():
+            self.stop(Verdict(State.CANCELLED, reason, Cause.INTERRUPTED))
+        elif reason := self._trouble(states):
+            self.stop(Verdict(State.CANCELLED, reason, Cause.PEER_LOST))
         elif self._serves() and all(states[task].state.ended for task in self._request.others()):
-            self.stop(State.SUCCEEDED, "")
+            self.stop(Verdict(State.SUCCEEDED))
+        elif (still := self._stall.look(states)) and self._stall.speaks(self._place.task, states):
+            self.stop(Verdict(State.FAILED, short(still, _LONGEST_REASON), Cause.STALLED))
 
     def _serves(self) -> bool:
         # A cluster of services only has nobody to wait for: there each ends by itself.
@@ -187,7 +231,7 @@ class Execution:
         except OSError as error:
             # The lost one keeps its old state for now; this task has its own reason to stop.
             if self._verdict is None:
-                self.stop(State.FAILED, self._cannot_write(error))
+                self.stop(self._cannot_write(error))
 
     def _finish(self, program: Program) -> None:
         """The program has ended: empty its pipe, end what it left behind, and judge."""
@@ -197,7 +241,7 @@ class Execution:
         self._progress()
         self._program = None
         self._status = replace(
-            self._status,
+            self._told(self._output),
             exit_code=code if code >= 0 else None,
             signal=signal.Signals(-code).name if code < 0 else None,
             pid=None,
@@ -205,43 +249,61 @@ class Execution:
         if self._verdict is None and code != 0:
             cancelled = self._cancelled()
             if cancelled is not None:
-                self._verdict = (State.CANCELLED, cancelled)
+                self._verdict = Verdict(State.CANCELLED, cancelled, Cause.INTERRUPTED)
             else:
-                self._verdict = (State.FAILED, self._why(code, self._output.culprit.line()))
+                self._verdict = self._failed(code, self._output)
         if self._output.fault is not None:
-            self._verdict = (State.FAILED, self._cannot_write(self._output.fault))
+            self._verdict = self._cannot_write(self._output.fault)
         if self._verdict is not None:
-            self._end(*self._verdict)
+            self._end(self._verdict)
         elif self._serves():
             # It has served all it had to; whether that was well, the others will tell.
             self._write(replace(self._status, reason="its program has ended; the others have not"))
         else:
-            self._end(State.SUCCEEDED, "")
+            self._end(Verdict(State.SUCCEEDED))
 
-    @staticmethod
-    def _why(code: int, culprit: str) -> str:
-        ended = f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
-        return f"{ended}: {culprit}" if culprit else ended
+    def _failed(self, code: int, output: Output) -> Verdict:
+        """Why a program failed that nobody had stopped."""
+        if code >= 0:
+            why = f"exit code {code}"
+            cause = Cause.PEER_LOST if output.lost_contact else Cause.EXIT_CODE
+        elif code == -signal.SIGKILL and memory.kills() != self._oom_kills:
+            why, cause = "killed, because the memory ran out", Cause.OUT_OF_MEMORY
+        else:
+            why, cause = f"killed by {signal.Signals(-code).name}", Cause.SIGNAL
+        culprit = output.culprit.line()
+        return Verdict(State.FAILED, f"{why}: {culprit}" if culprit else why, cause)
 
-    def _cannot_write(self, error: OSError | None) -> str:
+    def _cannot_write(self, error: OSError | None) -> Verdict:
         detail = f": {error.strerror}" if error is not None else ""
-        return f"the run volume {self._place.runs} cannot be written{detail}; make room on it"
+        reason = f"the run volume {self._place.runs} cannot be written{detail}; make room on it"
+        return Verdict(State.FAILED, reason, Cause.VOLUME)
 
-    def _end(self, state: State, reason: str) -> None:
+    def _end(self, verdict: Verdict) -> None:
         given_up = self._statuses.refresh()[self._place.task]
         if given_up.state is State.LOST:
             # The others have acted upon it already: their word stays, whatever came since.
-            state, reason = given_up.state, given_up.reason
-        self._write(replace(self._status, state=state, reason=reason, ended_unix=time.time()))
-        self._voice.say(f"run {self.run_id}: {state}" + (f": {reason}" if reason else ""))
+            verdict = Verdict(State.LOST, given_up.reason, given_up.cause)
+        ended = replace(
+            self._status,
+            state=verdict.state,
+            reason=verdict.reason,
+            cause=verdict.cause,
+            ended_unix=time.time(),
+        )
+        self._write(ended)
+        why = f": {verdict.reason}" if verdict.reason else ""
+        self._voice.say(f"run {self.run_id}: {verdict.state}{why}")
 
-    def _write(self, status: TaskStatus) -> None:
+    def _write(self, status: TaskStatus, *, durable: bool = True) -> None:
         """Write a state; where the disk refuses, once more after a while."""
+        states.check(self._status.state, status.state)
         self._status = status
+        self._told_at = time.monotonic()
         try:
-            write_status(self._path, status)
+            write_status(self._path, status, durable=durable)
             self._retry_at = None
         except OSError as error:
             if self._retry_at is None:
-                self._voice.say(self._cannot_write(error))
+                self._voice.say(self._cannot_write(error).reason)
             self._retry_at = time.monotonic() + _RETRY_S

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from lab.task.protocol import Request, State, Volume
+from lab.task.protocol import Request, Volume
+from lab.task.states import Cause, State
 from lab.task.statuses import read_status, write_status
 from lab.task.voice import Voice
 
@@ -50,7 +51,13 @@ class Inbox:
             self._known.add(name)
             if not status.state.ended:
                 reason = "its agent was started again in the middle of the run"
-                lost = replace(status, state=State.LOST, reason=reason, ended_unix=time.time())
+                lost = replace(
+                    status,
+                    state=State.LOST,
+                    reason=reason,
+                    cause=Cause.NODE_LOST,
+                    ended_unix=time.time(),
+                )
                 write_status(path, lost)
                 self._voice.say(f"run {request.run_id}: lost: {reason}")
         return min(

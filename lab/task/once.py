@@ -8,7 +8,8 @@ import shlex
 from lab.task.experiments import EXPERIMENTS
 from lab.task.place import Place
 from lab.task.presence import Pulses
-from lab.task.protocol import Request, State, Volume, new_run_id
+from lab.task.protocol import Request, Volume, new_run_id
+from lab.task.states import State
 from lab.task.statuses import Statuses
 
 

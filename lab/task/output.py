@@ -24,7 +24,8 @@ from lab.records import PREFIX, Record, RecordError, parse_record
 from lab.task.culprit import Culprit
 from lab.task.identity import Identity
 from lab.task.listings import READY, read_listing
-from lab.task.text import visible
+from lab.task.protocol import LOST_CONTACT
+from lab.task.text import short, visible
 
 MAX_LINE_BYTES = 20_000
 SPLIT_MARK = "…[line split]".encode()
@@ -109,6 +110,10 @@ class Output(threading.Thread):
         training: Whether it has sent, or printed like a listing, a step or an epoch.
         fault: Why its output could no longer be written, or None.
         culprit: Reads the log for what made the program fail.
+        global_step: The highest that a record has told, or None.
+        stepped_unix: When that one came, in seconds since the epoch, or None.
+        message: What the newest event says; empty from the first step on.
+        lost_contact: Whether the program says that another task was gone.
     """
 
     def __init__(
@@ -148,6 +153,10 @@ class Output(threading.Thread):
         self.training = False
         self.fault: OSError | None = None
         self.culprit = Culprit()
+        self.global_step: int | None = None
+        self.stepped_unix: float | None = None
+        self.message = ""
+        self.lost_contact = False
 
     def finish(self, within_s: float) -> None:
         """Wait for the end of the pipe, but no longer than this; the files are closed then."""
@@ -195,6 +204,7 @@ class Output(threading.Thread):
                 self.culprit.feed(line)
                 record = self._derived(line)
             if record is not None:
+                self._follow(record, now)
                 signed = self._identity.sign(record, now, elapsed_s)
                 records += json.dumps(signed).encode() + b"\n"
             echo += visible(line.removesuffix(b"\r")).encode() + b"\n"
@@ -208,6 +218,18 @@ class Output(threading.Thread):
                 self.fault = error
         if echo:
             self._echo(bytes(echo))
+
+    def _follow(self, record: Record, now: float) -> None:
+        """What the others have to know of where this task stands."""
+        step = record.get("global_step")
+        if isinstance(step, int) and (self.global_step is None or step > self.global_step):
+            self.global_step, self.stepped_unix = step, now
+        if record["kind"] in _TRAINING:
+            self.message = ""
+        elif record["kind"] == "final":
+            self.lost_contact = str(record.get("message", "")).startswith(LOST_CONTACT)
+        elif record["kind"] == "event":
+            self.message = short(str(record.get("message", "")))
 
     def _record(self, line: bytes) -> Record | None:
         """A record; None for a line that is none, or a broken one."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.task.place import Place
-from lab.task.protocol import LOST_AFTER_S, State, TaskStatus, Volume, write_atomically
+from lab.task.protocol import LOST_AFTER_S, TaskStatus, Volume, write_atomically
+from lab.task.states import Cause, State
 from lab.task.statuses import write_status
 
 BEAT_S = 1.0
@@ -121,5 +122,11 @@ class Pulses:
             status = states[task]
             reason = None if status.state.ended else self.why_lost(task)
             if reason is not None:
-                lost = replace(status, state=State.LOST, reason=reason, ended_unix=time.time())
+                lost = replace(
+                    status,
+                    state=State.LOST,
+                    reason=reason,
+                    cause=Cause.NODE_LOST,
+                    ended_unix=time.time(),
+                )
                 write_status(volume.status(run_id, task), lost)

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Final
 
 from lab.task.data import DataError
+from lab.task.protocol import LOST_CONTACT
 from lab.task.recorder import Recorder
 
 FAILED: Final = 1
@@ -84,7 +85,7 @@ def _message(error: BaseException, myself: str) -> str | None:
         return None
     named = (f"{job}-{index}" for job, index in _TASK.findall(str(error)))
     peer = next((task for task in named if task != myself), "another task")
-    return f"lost contact with {peer}; see how it ended"
+    return f"{LOST_CONTACT} {peer}; see how it ended"
 
 
 def _news(error: BaseException) -> str:

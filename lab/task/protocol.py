@@ -22,33 +22,16 @@ import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
+
+from lab.task.states import Cause, State
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
 TASK = re.compile(r"[a-z]+-(0|[1-9][0-9]{0,4})")
 
 ClusterSpec = Mapping[str, list[str]]
 """TensorFlow's cluster spec: job to list of `host:port`."""
-
-
-class State(StrEnum):
-    """The states of a task and of a run."""
-
-    PENDING = "pending"
-    STARTING = "starting"
-    READY = "ready"
-    TRAINING = "training"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    LOST = "lost"
-    CANCELLED = "cancelled"
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing follows this state."""
-        return self in ENDED
 
 
 CLUSTER_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -59,10 +42,14 @@ CLUSTER_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The flags that tell a program who is who in the cluster, each with its other names."""
 
+STALL_S: Final[float] = 300
+"""Seconds without a new global step that are too many, where nobody says otherwise."""
+
+LOST_CONTACT: Final = "lost contact with"
+"""So begins the last word of a program that misses another task."""
+
 LOST_AFTER_S: Final = 15.0
 """An agent whose heartbeat stands still for this long is lost, in seconds."""
-
-ENDED = frozenset({State.SUCCEEDED, State.FAILED, State.LOST, State.CANCELLED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +68,7 @@ class Request:
         services: Jobs that serve until every other job has ended (`ps`).
         data_dir: Directory with a student's own data, or "" for the data that is shipped.
         submitted_unix: When it was submitted, in seconds since the epoch.
+        stall_s: Seconds without a new global step after which the run has failed; 0: no limit.
     """
 
     run_id: str
@@ -93,6 +81,7 @@ class Request:
     submitted_unix: float = 0.0
     own: bool = False
     cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
+    stall_s: float = STALL_S
 
     def tasks(self) -> list[str]:
         """Names of all tasks in the cluster's order, `worker-0` for `/job:worker/task:0`."""
@@ -144,22 +133,30 @@ class TaskStatus:
         state: Where it stands.
         attempt: 0 for the first start of the program, one more for each restart.
         reason: Why it stands there, in words; may be empty.
+        cause: The same in a word for programs, where it ended otherwise than well.
         exit_code: The program's exit code; None while it runs or when a signal ended it.
         signal: The name of the signal that ended the program (`SIGKILL`), or None.
         pid: The program's process id where it runs, or None.
         started_unix: When the program was started, in seconds since the epoch, or None.
         ended_unix: When it had ended, in seconds since the epoch, or None.
+        global_step: The highest that its records have told, or None.
+        stepped_unix: When that one came, in seconds since the epoch, or None.
+        message: What its newest event says: mostly what it waits for; may be empty.
     """
 
     task: str
     state: State
     attempt: int = 0
     reason: str = ""
+    cause: Cause | None = None
     exit_code: int | None = None
     signal: str | None = None
     pid: int | None = None
     started_unix: float | None = None
     ended_unix: float | None = None
+    global_step: int | None = None
+    stepped_unix: float | None = None
+    message: str = ""
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -174,8 +171,10 @@ class TaskStatus:
         """
         try:
             raw = json.loads(text)
-            return cls(**{**raw, "state": State(raw["state"])})
-        except (TypeError, KeyError) as error:
+            cause = raw.get("cause")
+            known = {"state": State(raw["state"]), "cause": None if cause is None else Cause(cause)}
+            return cls(**{**raw, **known})
+        except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a task status: {error}") from error
 
 
@@ -254,8 +253,14 @@ def new_run_id(experiment: str) -> str:
     return f"{time.strftime('%Y%m%d-%H%M', time.gmtime())}-{name}-{secrets.token_hex(2)}"
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file so that a reader sees the old text or the new one, never a part."""
+def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
+    """Replace a file so that a reader sees the old text or the new one, never a part.
+
+    Args:
+        path: The file.
+        text: Its new text.
+        durable: Whether it must outlive a crash of the machine; that waits for the disk.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Random, because two containers with one volume may hold the same process id.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -263,7 +268,8 @@ def write_atomically(path: Path, text: str) -> None:
         with temporary.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

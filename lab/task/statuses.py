@@ -7,10 +7,9 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from lab.task.protocol import ENDED, State, TaskStatus, Volume, write_atomically
+from lab.task.protocol import TaskStatus, Volume, write_atomically
+from lab.task.states import State
 
-_WORST_FIRST = (State.FAILED, State.LOST, State.CANCELLED)
-_FOREMOST_FIRST = (State.TRAINING, State.READY, State.STARTING, State.PENDING)
 _IN_PLACE_BYTES = 4096  # one block of every common file system
 
 
@@ -22,7 +21,7 @@ def read_status(path: Path, task: str) -> TaskStatus:
         return TaskStatus(task, State.PENDING)
 
 
-def write_status(path: Path, status: TaskStatus) -> None:
+def write_status(path: Path, status: TaskStatus, *, durable: bool = True) -> None:
     """Replace a task's state, also where the disk is full.
 
     A full disk must not keep the news of it from being written. So where there is no room for a
@@ -33,7 +32,7 @@ def write_status(path: Path, status: TaskStatus) -> None:
     """
     text = status.to_json()
     try:
-        write_atomically(path, text)
+        write_atomically(path, text, durable=durable)
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
             raise
@@ -43,19 +42,6 @@ def write_status(path: Path, status: TaskStatus) -> None:
             if size > _IN_PLACE_BYTES:
                 raise
             file.write(data.ljust(size))
-
-
-def run_state(states: Iterable[State]) -> State:
-    """The state of a run, from those of its tasks.
-
-    While one has not ended, the run stands where the foremost of them stands; at the end, the
-    worst of them says how it ended.
-    """
-    found = set(states)
-    if found <= ENDED:
-        return next((state for state in _WORST_FIRST if state in found), State.SUCCEEDED)
-    # Where one has ended, the run has begun, whatever the others do.
-    return State.TRAINING if found & ENDED else next(s for s in _FOREMOST_FIRST if s in found)
 
 
 class Statuses:

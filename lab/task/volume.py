@@ -30,9 +30,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.task.frames import FrameError, frame, read_frames
-from lab.task.protocol import RUN_ID, Chunk, Request, State, TaskStatus, Volume
+from lab.task.protocol import RUN_ID, Chunk, Request, TaskStatus, Volume
 from lab.task.shipping import NoSuchRun, find, ship
-from lab.task.statuses import read_status, run_state, write_status
+from lab.task.states import State, run_state
+from lab.task.statuses import read_status, write_status
 
 __all__ = [
     "FrameError",

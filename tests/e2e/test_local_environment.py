@@ -22,7 +22,8 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.process import Identity, descendants
 from lab.errors import InputError, LabError
 from lab.plan import Link, Plan, PlannedNode, PlannedTask
-from lab.task.protocol import Request, State, TaskStatus
+from lab.task.protocol import Request, TaskStatus
+from lab.task.states import State
 from tests.agents import ROOT, processes_with, wait_for
 
 PROGRAM = """

@@ -14,7 +14,8 @@ from lab.errors import LabError
 from lab.pinning import Sight
 from lab.plan import Plan, PlannedNode, PlannedTask
 from lab.task import volume as volumes
-from lab.task.protocol import Request, State, TaskStatus, Volume, write_atomically
+from lab.task.protocol import Request, TaskStatus, Volume, write_atomically
+from lab.task.states import State
 
 PLAN = Plan(
     name="mnist",

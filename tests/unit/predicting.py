@@ -8,7 +8,7 @@ from typing import Any
 
 from lab.run.directory import RunDir, RunInfo
 from lab.task.model import SavedModel, load_model, save_model
-from lab.task.protocol import State
+from lab.task.states import State
 from tests.unit.fakes import PLAN, record
 
 DIGITS = Path(__file__).parents[1] / "golden" / "digits"

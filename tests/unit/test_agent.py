@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.protocol import State
+from lab.task.states import State
 from lab.task.volume import cancel
 from tests.agents import ROOT, Stage, processes_with, wait_for
 

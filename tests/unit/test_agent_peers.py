@@ -14,8 +14,9 @@ import pytest
 
 from lab.task import presence
 from lab.task.presence import Pulses
-from lab.task.protocol import Request, State, TaskStatus, Volume
-from lab.task.statuses import Statuses, read_status, run_state, write_status
+from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.states import Cause, State, run_state
+from lab.task.statuses import Statuses, read_status, write_status
 from lab.task.volume import VolumeBusy, cancel, submit
 from tests.agents import Stage, wait_for
 
@@ -34,10 +35,10 @@ exec(open(gate).read())
 class Crew(Stage):
     """One ps and two workers that do what they are told."""
 
-    def begin(self, *tasks: str) -> None:
+    def begin(self, *tasks: str, **more: object) -> None:
         for task in tasks or ("ps-0", "worker-0", "worker-1"):
             self.agent(task)
-        self.submit(self.program(PROGRAM))
+        self.submit(self.program(PROGRAM), **more)
         for task in tasks or ("ps-0", "worker-0", "worker-1"):
             self.wait_state(task, State.READY)
 
@@ -101,6 +102,57 @@ def test_ps_that_ends_well_waits_for_the_others_verdict(crew: Crew) -> None:
     crew.tell("worker-0", "pass")
     crew.tell("worker-1", "pass")
     crew.wait_state("ps-0", State.SUCCEEDED)
+
+
+STEP = "print('lab kind=step job_name=worker task_index={} local_step=1 global_step={}')"
+
+
+def test_a_training_that_stands_still_fails_with_who_waits_for_whom(crew: Crew) -> None:
+    crew.begin(stall_s=1.5)
+    crew.tell("worker-0", f"{STEP.format(0, 7)}; time.sleep(60)")
+    waits = "print('lab kind=event job_name=worker task_index=1 message=\"waits for the chief\"')"
+    crew.tell("worker-1", f"{waits}; time.sleep(60)")
+    failed = crew.wait_state("worker-0", State.FAILED, within_s=8)
+    assert failed.cause is Cause.STALLED
+    assert failed.reason == (
+        "no new global step for 1.5 s, it stands at 7"
+        " (worker-0 made its last step at 7, worker-1 waits for the chief)"
+    )
+    for task in ("ps-0", "worker-1"):
+        status = crew.wait_state(task, State.CANCELLED, within_s=8)
+        assert status.cause is Cause.PEER_LOST
+        assert status.reason.startswith("worker-0 failed: no new global step")
+
+
+def test_steps_of_one_keep_the_others_from_being_called_stalled(crew: Crew) -> None:
+    crew.begin(stall_s=1.5)
+    loop = "i = 0\nwhile i < 40:\n    i += 1; time.sleep(0.1); "
+    say = "lab kind=step job_name=worker task_index=0 local_step={i} global_step={i}"
+    crew.tell("worker-0", f'{loop}print(f"{say}")')
+    crew.tell("worker-1", f"{STEP.format(1, 1)}; time.sleep(4.5)")
+    crew.wait_state("worker-1", State.SUCCEEDED, within_s=15)
+    assert crew.wait_state("worker-0", State.SUCCEEDED).global_step == 40
+    crew.wait_state("ps-0", State.SUCCEEDED)
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("sys.exit(3)", Cause.EXIT_CODE),
+        ("os.kill(os.getpid(), 9)", Cause.SIGNAL),
+        (
+            "print('lab kind=final job_name=worker task_index=1 status=failed"
+            ' message="lost contact with ps-0; see how it ended"\'); sys.exit(1)',
+            Cause.PEER_LOST,
+        ),
+    ],
+)
+def test_why_a_task_failed_is_told_in_a_word(crew: Crew, code: str, cause: Cause) -> None:
+    crew.begin()
+    crew.tell("worker-1", code)
+    assert crew.wait_state("worker-1", State.FAILED).cause is cause
+    assert crew.wait_state("worker-0", State.CANCELLED).cause is Cause.PEER_LOST
+    crew.wait_state("ps-0", State.CANCELLED)
 
 
 def test_cancel_reaches_all(crew: Crew) -> None:

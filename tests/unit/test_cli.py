@@ -22,7 +22,8 @@ from lab.cli import arguments, main
 from lab.cli.catalogue import COMMANDS
 from lab.cli.failures import exit_code_of
 from lab.run.directory import RunDir, RunInfo
-from lab.task.protocol import State, write_atomically
+from lab.task.protocol import write_atomically
+from lab.task.states import State
 from tests.unit.fakes import PLAN
 
 ROOT = Path(__file__).parents[2]

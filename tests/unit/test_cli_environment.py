@@ -15,7 +15,8 @@ from lab.backends.choose import check_same, choose, named
 from lab.cli import main
 from lab.errors import InputError, LabError
 from lab.run.directory import RunDir
-from lab.task.protocol import Request, State, Volume
+from lab.task.protocol import Request, Volume
+from lab.task.states import State
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, write_records
 from tests.unit.test_cli import CLUSTER
 

@@ -8,7 +8,8 @@ from lab.run.collect import RESERVED
 from lab.run.launch import Order, prepare
 from lab.run.lifecycle import NoView, bring_home, enter, submit
 from lab.task.experiments import EXPERIMENTS
-from lab.task.protocol import Request, State, Volume
+from lab.task.protocol import Request, Volume
+from lab.task.states import State
 from tests.unit.fakes import PLAN, FakeEnvironment, end
 
 PAGE = Path(__file__).parents[2] / "docs/daily-use.md"

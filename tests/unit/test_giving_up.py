@@ -18,7 +18,8 @@ from lab.run.homecoming import bring_all_home
 from lab.run.launch import Order, conduct, prepare
 from lab.run.lifecycle import NoView
 from lab.task.experiments import EXPERIMENTS
-from lab.task.protocol import Request, State, Volume
+from lab.task.protocol import Request, Volume
+from lab.task.states import State
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, write_records
 
 

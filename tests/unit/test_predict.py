@@ -24,7 +24,7 @@ from lab.predict.figure import draw_grid, draw_one
 from lab.run.directory import RunDir
 from lab.task.data import load_test
 from lab.task.model import SavedModel
-from lab.task.protocol import State
+from lab.task.states import State
 from tests import oracle
 from tests.unit.predicting import RECORDED, SEVEN, make_run, trained
 from tests.unit.test_cli import environ

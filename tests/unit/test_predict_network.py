@@ -18,7 +18,7 @@ from lab.predict.source import saved_model
 from lab.run.directory import RunDir
 from lab.task.data import Examples, load_mnist, load_test
 from lab.task.model import SavedModel
-from lab.task.protocol import State
+from lab.task.states import State
 from tests import oracle
 from tests.unit.predicting import DIGITS, RECORDED, make_run, trained
 

@@ -26,7 +26,8 @@ from lab.run.launch import Order, conduct, hyperparameters, prepare, with_seed
 from lab.run.lifecycle import NoView
 from lab.run.summary import Summary, summarize, write_summary
 from lab.task.experiments import EXPERIMENTS
-from lab.task.protocol import Request, State, Volume
+from lab.task.protocol import Request, Volume
+from lab.task.states import State
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
 
 ASYNC = EXPERIMENTS["async"]

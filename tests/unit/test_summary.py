@@ -23,7 +23,8 @@ from lab.run.progress import LineReader, TaskProgress, read_progress
 from lab.run.summary import Summary, summary_of
 from lab.task.identity import Identity
 from lab.task.output import Output
-from lab.task.protocol import State, TaskStatus
+from lab.task.protocol import TaskStatus
+from lab.task.states import State
 from tests.agents import wait_for
 from tests.unit.fakes import PLAN, record
 

@@ -27,7 +27,8 @@ from lab.run.lifecycle import NoView
 from lab.run.summary import Summary, read_summary, summarize, write_summary
 from lab.run.telemetry import append_lines, next_due, sample_until, watched
 from lab.run.view import LiveView, PlainView, result
-from lab.task.protocol import State, TaskStatus
+from lab.task.protocol import TaskStatus
+from lab.task.states import State
 from tests.unit.fakes import PLAN, record
 
 CARDS = {"worker-0": ("GPU-a", "GPU-b"), "worker-1": ("GPU-b",)}

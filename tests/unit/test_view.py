@@ -14,7 +14,8 @@ from rich.console import Console
 from lab.run.directory import RunInfo
 from lab.run.summary import summary_of
 from lab.run.view import LiveView, PlainView, result, table_of
-from lab.task.protocol import State, TaskStatus
+from lab.task.protocol import TaskStatus
+from lab.task.states import State
 from tests.unit.fakes import PLAN, record
 from tests.unit.test_summary import INFO, TASKS, good, statuses
 

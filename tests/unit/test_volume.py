@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from lab.task import volume as volumes
 from lab.task.frames import FrameError, frame, is_safe, read_frames
-from lab.task.protocol import Chunk, Request, State, TaskStatus, Volume, new_run_id
+from lab.task.protocol import Chunk, Request, TaskStatus, Volume, new_run_id
+from lab.task.states import State
 from lab.task.statuses import read_status, write_status
 from lab.task.volume import NoSuchRun, VolumeBusy, cancel, requests, ship, submit
 from tests.agents import ROOT, wait_for
@@ -478,7 +479,7 @@ def test_state_written_on_a_full_disk(volume: Volume, monkeypatch: pytest.Monkey
     long = TaskStatus("ps-0", State.TRAINING, reason="x" * 200)
     write_status(path, long)
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("lab.task.statuses.write_atomically", full)

@@ -9,7 +9,8 @@ import pytest
 from lab.errors import InputError, LabError
 from lab.run.directory import RunDir, RunInfo
 from lab.run.whereabouts import find
-from lab.task.protocol import Request, State
+from lab.task.protocol import Request
+from lab.task.states import State
 from tests.unit.fakes import PLAN, FakeEnvironment
 
 

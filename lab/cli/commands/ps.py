@@ -41,6 +41,7 @@ def command(
                 "run": newest,
                 "state": status.state.value if status else None,
                 "reason": status.reason if status else "",
+                "cause": status.cause if status else None,
             }
         )
     if json:

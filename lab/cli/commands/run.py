@@ -12,6 +12,7 @@ from lab.cli.arguments import Flag, Rest, Switch, Word
 from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict
 from lab.cli.outcome import judge, tell
 from lab.cli.output import say
+from lab.cli.times import duration
 from lab.cluster import load_cluster
 from lab.errors import InterruptError
 from lab.run import project
@@ -22,6 +23,7 @@ from lab.run.program import names_a_program, read_program
 from lab.run.summary import Summary, summarize
 from lab.run.telemetry import followed
 from lab.task.experiments import EXPERIMENTS, ProgramFlag
+from lab.task.protocol import STALL_S
 
 
 def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
@@ -54,6 +56,10 @@ def command(
     detach: Annotated[
         bool, Switch("leave it as soon as it has begun; `lab attach` follows it", short="-d")
     ] = False,
+    stall: Annotated[
+        float,
+        Flag("fail when no step is made for so long: 90s, 5m; 0: never", duration, shows="TIME"),
+    ] = STALL_S,
     json: Annotated[bool, Switch("print the summary as the last line of stdout")] = False,
     runs_dir_: RunsDir = None,
     rest: Annotated[
@@ -84,6 +90,7 @@ def command(
         cluster_file=path,
         data_dir=project.data_dir_inside(data, chosen.backend.name, root),
         program=own,
+        stall_s=stall,
     )
     if chosen.environment is not None:
         check_same(chosen.environment, plan.cluster_sha256, str(path), root)

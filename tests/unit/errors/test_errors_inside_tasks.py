@@ -12,7 +12,7 @@ from lab.task.data import DataError, load_mnist
 from lab.task.once import OnceError, request_for
 from lab.task.place import Place, PlaceError
 from lab.task.program import ProgramError, make_directory
-from lab.task.protocol import State
+from lab.task.states import State
 from tests.agents import Stage
 
 ENVIRON = {

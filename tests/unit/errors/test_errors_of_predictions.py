@@ -14,7 +14,8 @@ from lab.predict.network import Network, network
 from lab.predict.picture import read_picture
 from lab.run.directory import RunDir, RunInfo
 from lab.task.model import FILE, SavedModel
-from lab.task.protocol import Request, State
+from lab.task.protocol import Request
+from lab.task.states import State
 
 
 def saved(**parameters: object) -> SavedModel:

@@ -13,7 +13,8 @@ import pytest
 from lab.cli import failures, main
 from lab.errors import LabError
 from lab.run.directory import RunDir, safe_run_id
-from lab.task.protocol import Request, State
+from lab.task.protocol import Request
+from lab.task.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, train
 from tests.unit.test_cli import CLUSTER
 

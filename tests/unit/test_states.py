@@ -1,0 +1,139 @@
+"""The state machine, and who notices that a training stands still."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.task import memory
+from lab.task.protocol import TaskStatus
+from lab.task.stall import Stall
+from lab.task.states import ENDED, FOLLOWS, State, WrongTransitionError, check, run_state
+
+ROOT = Path(__file__).parents[2]
+WORKERS = ("worker-0", "worker-1")
+
+
+def test_nothing_follows_an_end_and_everything_else_can_end() -> None:
+    for state in State:
+        assert (FOLLOWS[state] == frozenset()) == state.ended
+        if not state.ended:
+            assert FOLLOWS[state] >= ENDED
+    assert all(State.PENDING not in after for after in FOLLOWS.values())
+
+
+@pytest.mark.parametrize(("before", "after"), [*product(State, State)])
+def test_what_the_table_does_not_have_is_refused(before: State, after: State) -> None:
+    if after is before or after in FOLLOWS[before]:
+        check(before, after)
+    else:
+        with pytest.raises(WrongTransitionError, match=f"{after.value} cannot follow"):
+            check(before, after)
+
+
+@given(st.lists(st.sampled_from(State), min_size=1))
+def test_a_run_has_ended_when_its_tasks_have_and_never_better_than_the_worst(
+    states: list[State],
+) -> None:
+    found = run_state(states)
+    assert found.ended == all(state.ended for state in states)
+    for worst in (State.FAILED, State.LOST, State.CANCELLED):
+        if found.ended and worst in states:
+            assert found is worst
+            break
+
+
+def test_the_architecture_page_has_the_table() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` → \| (.*) \|$", text, re.MULTILINE))
+    wanted = {
+        state.value: ", ".join(f"`{after.value}`" for after in State if after in FOLLOWS[state])
+        or "nothing"
+        for state in State
+    }
+    assert rows == wanted
+
+
+class Clock:
+    """Goes as far as a test says."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def states(*steps: int | None, **messages: str) -> dict[str, TaskStatus]:
+    return {
+        task: TaskStatus(
+            task, State.TRAINING, global_step=step, message=messages.get(task.replace("-", "_"), "")
+        )
+        for task, step in zip(WORKERS, steps, strict=True)
+    }
+
+
+def watched(patience_s: float, looks: list[dict[str, TaskStatus]]) -> list[str | None]:
+    """What a watch says that looks once a second."""
+    clock = Clock()
+    stall = Stall(patience_s, WORKERS, clock)
+    found = []
+    for look in looks:
+        clock.now += 1.0
+        found.append(stall.look(look))
+    return found
+
+
+def test_a_step_that_stands_still_is_told_with_who_waits() -> None:
+    still = states(1234, None, worker_1="waits for the chief")
+    found = watched(3.0, [still] * 4)
+    assert found[:3] == [None] * 3
+    assert found[3] == (
+        "no new global step for 3 s, it stands at 1,234 (worker-0 made its last step at 1,234,"
+        " worker-1 waits for the chief)"
+    )
+
+
+def test_who_has_ended_is_not_waited_for() -> None:
+    ended = states(7, 6) | {"worker-0": TaskStatus("worker-0", State.SUCCEEDED, global_step=7)}
+    assert (watched(1.0, [ended] * 2)[1] or "").endswith("(worker-1 made its last step at 6)")
+
+
+def test_steps_of_anybody_count_as_progress() -> None:
+    looks = [states(step, 5) for step in (6, 6, 7, 7, 8, 8)]
+    assert watched(2.0, looks) == [None] * 6
+
+
+@pytest.mark.parametrize("patience_s", [0.0, 2.0])
+def test_no_step_at_all_or_no_limit_is_never_a_stall(patience_s: float) -> None:
+    look = states(None, None) if patience_s else states(3, 3)
+    assert watched(patience_s, [look] * 50) == [None] * 50
+
+
+def test_an_agent_that_was_stopped_itself_does_not_blame_the_training() -> None:
+    clock = Clock()
+    stall = Stall(10.0, WORKERS, clock)
+    assert stall.look(states(3, 3)) is None
+    clock.now += 3600.0
+    assert stall.look(states(3, 3)) is None
+
+
+def test_the_first_that_has_not_ended_speaks() -> None:
+    stall = Stall(1.0, WORKERS)
+    both = states(1, 1)
+    assert [stall.speaks(task, both) for task in WORKERS] == [True, False]
+    both["worker-0"] = TaskStatus("worker-0", State.SUCCEEDED)
+    assert [stall.speaks(task, both) for task in (*WORKERS, "ps-0")] == [False, True, False]
+
+
+def test_kills_for_want_of_memory_are_counted(tmp_path: Path) -> None:
+    first, second = tmp_path / "memory.events", tmp_path / "memory.oom_control"
+    assert memory.kills((first, second)) is None
+    second.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
+    assert memory.kills((first, second)) == 2
+    first.write_text("low 0\nhigh 0\nmax 4\noom 1\noom_kill 3\n")
+    assert memory.kills((first, second)) == 3
