@@ -9,6 +9,7 @@ from lab.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.render.emit import Block, Value, Variable, compose_yaml
 from lab.render.header import header
 from lab.sizes import memory_for_engine
+from lab.task.link import MTU
 
 CPU_IMAGE: Final = "lab:cpu"
 CUDA_IMAGE: Final = "lab:cuda"
@@ -62,15 +63,24 @@ def render(plan: Plan, *, cluster_file: str = "cluster.yaml") -> str:
         build = {}
     for task in plan.tasks:
         services[task.name] = _task(task, blocks)
-    label = {"lab.project": plan.name}
+    label: dict[str, Value] = {"lab.project": plan.name}
     document: dict[str, Value] = {
         "name": plan.name,
         **{f"x-{block.name}": block for block in blocks.used(plan)},
         "services": services,
-        "networks": {"cluster": {"internal": True, "labels": label}},
+        "networks": {"cluster": _network(label)},
         "volumes": {"runs": {"labels": label}},
     }
     return header(plan, cluster_file) + compose_yaml(document, _COMMENTS)
+
+
+def _network(label: dict[str, Value]) -> dict[str, Value]:
+    # Large packets, as on the loopback; a node with a link has a real network's.
+    return {
+        "internal": True,
+        "driver_opts": {"com.docker.network.driver.mtu": str(MTU)},
+        "labels": label,
+    }
 
 
 class _Blocks:

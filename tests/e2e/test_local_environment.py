@@ -453,10 +453,17 @@ def test_network_of_the_nodes(project: Path) -> None:
         "print([str(r.get('RTA_DST')) for r in n.get_default_routes()])\n"
         "print([q.get('kind') for q in n.get_qdiscs() if q.get('kind') == 'tbf'])\n"
         "print(socket.gethostbyname('tf1'), socket.gethostbyname('tf2'))\n"
+        "print([l.get('mtu') for l in n.get_links() if l.get('ifname') == 'eth0'])\n"
     )
-    argv = [*environment.shell("worker-0")[:-4], sys.executable, "-c", code]
-    done = subprocess.run(argv, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["['eth0', 'lo']", "[]", "['tbf']", "10.77.0.2 10.77.0.3"]
+
+    def seen_by(task: str) -> list[str]:
+        argv = [*environment.shell(task)[:-4], sys.executable, "-c", code]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    addresses = "10.77.0.2 10.77.0.3"
+    assert seen_by("worker-0") == ["['eth0', 'lo']", "[]", "['tbf']", addresses, "[1500]"]
+    assert seen_by("ps-0") == ["['eth0', 'lo']", "[]", "[]", addresses, "[65535]"]
 
 
 def test_cpus_are_pinned(kind: str, project: Path) -> None:

@@ -50,7 +50,9 @@ def test_a_rendered_file_keeps_every_promise(rendered: tuple[Cluster, Plan, Any]
     for task in plan.tasks:
         joiner(services[task.name], task.node, task.name)
     gpus(cluster, plan, services)
-    assert project["networks"]["cluster"]["internal"] is True
+    network = project["networks"]["cluster"]
+    assert network["internal"] is True
+    assert network["driver_opts"] == {"com.docker.network.driver.mtu": "65535"}
     assert project["networks"]["cluster"]["labels"] == {"lab.project": plan.name}
     assert project["volumes"]["runs"]["labels"] == {"lab.project": plan.name}
     assert list(project["networks"]) == ["cluster"]

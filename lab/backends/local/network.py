@@ -18,7 +18,7 @@ from pyroute2 import IPRoute, NetlinkError
 
 from lab.backends.local import kernel
 from lab.backends.local.state import NodeRecord
-from lab.task.link import LinkError, apply_link
+from lab.task.link import MTU, LinkError, apply_link
 
 NETWORK = ipaddress.ip_network("10.77.0.0/16")
 
@@ -112,7 +112,8 @@ def _build_node(
             *(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in ("net", "uts", "mnt"))
         )
         name = f"node{position}"
-        netlink.link("add", ifname=name, kind="veth", peer={"ifname": "eth0", "net_ns_pid": pid})
+        peer = {"ifname": "eth0", "net_ns_pid": pid, "mtu": MTU}
+        netlink.link("add", ifname=name, kind="veth", mtu=MTU, peer=peer)
         netlink.link("set", index=netlink.link_lookup(ifname=name)[0], master=bridge, state="up")
         os.write(parent_says, b"v")
         fault = _fault(node, pid, from_child)
