@@ -55,7 +55,6 @@ def apply_link(rate_bits: int | None, delay_us: int | None) -> str:
     with IPRoute() as netlink:
         name, index = _interface(netlink)
         _clear(netlink, index)
-        netlink.link("set", index=index, mtu=LINK_MTU)
         if delay_us is not None:
             _add(netlink, "netem", "the delay", index=index, handle="1:", delay=delay_us)
         if rate_bits is not None:
@@ -67,6 +66,8 @@ def apply_link(rate_bits: int | None, delay_us: int | None) -> str:
             # A `rate` that is a number means bytes per second.
             options = {"rate": rate, "burst": burst, "limit": limit}
             _add(netlink, "tbf", "the rate", index=index, **place, **options)
+        # Behind those: who may not change a link is told by them.
+        netlink.link("set", index=index, mtu=LINK_MTU)
     return name
 
 
