@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
-from lab.cli import main as run_command
+from lab import signals
 
 
 def main() -> None:
     """Run one command and leave with its exit code."""
-    sys.exit(run_command(sys.argv[1:]))
+    code = signals.INTERRUPTED
+    with suppress(KeyboardInterrupt), signals.as_interrupt():
+        # Imported here, where a signal shows no traceback any more.
+        from lab.cli import main as run_command  # noqa: PLC0415
+
+        code = run_command(sys.argv[1:])
+    signals.end_at_once()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

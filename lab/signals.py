@@ -1,28 +1,55 @@
-"""What a command does with signals while it builds something up, or takes it down."""
+"""What a command does with signals: it ends what it began, and no signal ends it half-way."""
 
 from __future__ import annotations
 
+import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
-_ALSO_INTERRUPT: Final = (signal.SIGTERM, signal.SIGHUP)
+HEARD: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Each of them asks a command to end; none may dump core, or show a traceback."""
+
+SAME_S: Final = 0.5
+"""Signals that follow each other within so many seconds are one: a key that is held down, the same
+word to a process and to its group, a terminal's end that is told by the kernel and by the shell."""
+
+
+INTERRUPTED: Final = 130
+"""The exit code of a command that was interrupted, as shells give it."""
+
+
+class _Ear:
+    """Makes a KeyboardInterrupt of a signal, and of each later one that is meant as another."""
+
+    def __init__(self) -> None:
+        self._heard: float | None = None
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        before, self._heard = self._heard, now
+        # Who has closed the terminal does not insist, however often it is told.
+        if before is not None and (number == signal.SIGHUP or now - before < SAME_S):
+            return
+        raise KeyboardInterrupt
 
 
 @contextmanager
 def as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP like Ctrl-C: what the block has started, it takes down.
+    """Treat SIGTERM, SIGHUP and SIGQUIT like Ctrl-C: what the block has started, it takes down.
 
-    One that is ignored stays so: `nohup` wants the command to outlive its terminal.
+    One that is ignored stays so: `nohup` wants the command to outlive its terminal. Inside another
+    such block nothing changes, so that a second signal is known as the second.
     """
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    heard = [n for n in _ALSO_INTERRUPT if signal.getsignal(n) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, interrupt) for number in heard}
+    if any(isinstance(signal.getsignal(number), _Ear) for number in HEARD):
+        yield
+        return
+    ear = _Ear()
+    heard = [number for number in HEARD if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, ear) for number in heard}
     try:
         yield
     finally:
@@ -31,9 +58,29 @@ def as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
+def impatient(seconds: float) -> Iterator[None]:
+    """Interrupt the block, as Ctrl-C does, once it has taken so many seconds.
+
+    Raises:
+        KeyboardInterrupt: It took longer, or the user was impatient too.
+    """
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
 def deferred() -> Iterator[None]:
     """Let Ctrl-C wait until the block has ended: it is done, or it is not."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *_ALSO_INTERRUPT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     try:
         yield
     finally:
@@ -43,10 +90,41 @@ def deferred() -> Iterator[None]:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Let no signal break off a clean-up half-way."""
-    numbers = (signal.SIGINT, *_ALSO_INTERRUPT)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in HEARD}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def end_at_once() -> None:
+    """From here on a signal ends the process: the command is done, and Python winds itself up."""
+    for number in HEARD:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: os._exit(INTERRUPTED))
+
+
+@contextmanager
+def around_a_stop(before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
+    """Do something before Ctrl-Z stops this process, and when it goes on.
+
+    A shell without job control ignores Ctrl-Z for us; that stays so.
+    """
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        before()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        # Here it goes on.
+        signal.signal(signal.SIGTSTP, stop)
+        after()
+
+    if signal.getsignal(signal.SIGTSTP) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTSTP, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)

@@ -6,8 +6,6 @@ Nothing here is distributed: where the parameters live and who computes stands i
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from lab.task.program import ProgramError
-
 PIXELS = 28 * 28
 CLASSES = 10
 
@@ -82,29 +80,6 @@ class Mlp:
 
 
 MODELS = {"softmax": Softmax(), "mlp": Mlp()}
-
-
-def starting_point(model, seed, checkpoint):
-    """Return the parameters to begin with, and the global step that they have had.
-
-    Args:
-        model: One of `MODELS`.
-        seed: Of the initial parameters.
-        checkpoint: A checkpoint's path, or None for new parameters.
-
-    Raises:
-        ProgramError: The checkpoint is damaged, or another model's.
-    """
-    parameters = model.initial_parameters(seed)
-    if checkpoint is None:
-        return parameters, 0
-    try:
-        saved = tf.train.load_checkpoint(checkpoint)
-        parameters = {name: saved.get_tensor(name) for name in parameters}
-        return parameters, int(saved.get_tensor("global_step"))
-    except (ValueError, tf.errors.OpError) as error:
-        what = f"{checkpoint}: is no checkpoint of this model"
-        raise ProgramError(what, "give another --checkpoint_dir") from error
 
 
 def share_correct(logits, labels):

@@ -11,7 +11,8 @@ import time
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from mnist_model import MODELS, share_correct, starting_point
+from checkpoints import Keeper, load_newest
+from mnist_model import MODELS, share_correct
 from placement import ps_strategy
 from session import Session, roll_call
 
@@ -19,10 +20,15 @@ from lab.task.data import load_mnist
 from lab.task.flags import parse, positive, training_flags
 from lab.task.interrupt import leave_on_interrupt
 from lab.task.model import SavedModel, save_model
-from lab.task.program import ProgramError, make_directory, report_failure, run_directory
+from lab.task.program import (
+    ProgramError,
+    ended_tasks,
+    make_directory,
+    report_failure,
+    run_directory,
+    wait_for_start,
+)
 from lab.task.recorder import Recorder
-
-CHECKPOINT_EVERY_S = 60
 
 # ---- 1. Who am I? The flags, or TF_CONFIG, tell the cluster, this task's job and its index.
 parser = training_flags(__doc__)
@@ -36,7 +42,7 @@ is_chief = flags.job_name == "worker" and flags.task_index == 0
 workers = len(flags.worker_hosts)
 myself = f"/job:{flags.job_name}/task:{flags.task_index}"
 
-leave_on_interrupt()
+leaving = leave_on_interrupt()
 recorder = Recorder(flags.job_name, flags.task_index)
 report_failure(recorder)
 recorder.write("start", batch_size=flags.batch_size, status="starting")
@@ -77,11 +83,12 @@ all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 model = MODELS[flags.model]
 run_dir = run_directory()
 checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
-checkpoint = None
+initial_values = model.initial_parameters(flags.seed)
+saved, steps_done = {}, 0
 if is_chief and checkpoint_dir:
     make_directory(checkpoint_dir)
-    checkpoint = tf.train.latest_checkpoint(checkpoint_dir)
-initial_values, steps_done = starting_point(model, flags.seed, checkpoint)
+    saved, steps_done = load_newest(checkpoint_dir, initial_values, recorder)
+    initial_values = {name: saved.get(name, value) for name, value in initial_values.items()}
 
 with tf.device(
     tf.train.replica_device_setter(
@@ -154,14 +161,15 @@ with tf.device(
         averages = {name: follower.average(variable) for name, variable in variables.items()}
         accuracy_of_averages = share_correct(model.logits(images, averages), labels)
 
-# Workers that have finished say so in a queue, which the chief empties.
+# Workers that have finished say so, each in an element of its own: twice is no more than once.
 with tf.device("/job:ps/task:0"):
-    finished = tf.FIFOQueue(workers, tf.int32, shapes=[()], shared_name="finished")
-    tell_finished = finished.enqueue(flags.task_index)
-    wait_for_all = finished.dequeue_many(workers)
+    finished = tf.get_variable("finished", initializer=np.zeros(workers, np.int32))
+    tell_finished = tf.scatter_update(finished, flags.task_index, 1)
 
-with tf.device(myself):  # Checkpoints are the chief's files, not the parameter servers'.
-    saver = tf.train.Saver([global_step, *variables.values()], save_relative_paths=True)
+keeper = None
+if is_chief and checkpoint_dir:
+    with tf.device(myself):  # Checkpoints are the chief's files, not the parameter servers'.
+        keeper = Keeper(checkpoint_dir, [global_step, *variables.values(), *averages.values()])
 initialize = tf.global_variables_initializer()
 missing_variables = optimizer.ready_for_local_init_op
 
@@ -178,12 +186,20 @@ session = Session(server.target, recorder, config)
 if is_chief:
     if len(session.run(missing_variables)):
         session.run(initialize)
+        if saved:
+            for average in averages.values():
+                average.load(saved[average.op.name], session)
+            message = f"goes on from the checkpoint of step {steps_done}"
+            recorder.write("event", global_step=steps_done, message=message)
     elif recorder.attempt == 0:
         raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
 while len(session.run(missing_variables)):
     time.sleep(0.2)
 places = ", ".join(f"{variable.op.name} on {variable.device}" for variable in variables.values())
 recorder.write("event", status="ready", message=places)
+wait_for_start()  # All begin together, when the last of them is ready.
+if keeper:
+    leaving.first(lambda: keeper.save(session, session.run(global_step)))
 
 
 # ---- 7. The training. The chief makes the updates, exactly as many as there are to be, in a thread
@@ -238,8 +254,8 @@ while global_step_now < all_steps:
         )
         last_recorded, recorded_at, waiting_s = local_step, now, 0.0
 
-    if is_chief and checkpoint_dir and now - saved_at > CHECKPOINT_EVERY_S:
-        saver.save(session, str(checkpoint_dir / "model"), global_step_now)
+    if keeper and now - saved_at > flags.checkpoint_every:
+        keeper.save(session, global_step_now)
         saved_at = now
 
 if is_chief:
@@ -253,10 +269,18 @@ own_accuracy, steps_at_test = session.run([accuracy, step_at_read], test)
 recorder.write("eval", global_step=steps_at_test, accuracy=own_accuracy)
 session.run(tell_finished)
 
+
+def all_have_finished():
+    """Whether every worker has said so, but for those that have failed and are gone."""
+    told, gone = session.run(finished), ended_tasks()
+    return all(told[task] or f"worker-{task}" in gone for task in range(workers))
+
+
 # ---- 9. The chief waits for all workers, tests once more and saves the parameters.
 if is_chief:
     recorder.write("event", message="waits until all workers have finished")
-    session.run(wait_for_all)
+    while not all_have_finished():
+        time.sleep(0.1)
     final_parameters, final_averages, final_step, final_probe, final_accuracy = session.run(
         [parameters, averages, step_at_read, probe, accuracy], test
     )
@@ -267,8 +291,8 @@ if is_chief:
             accuracy=session.run(accuracy_of_averages, test),
             message="moving averages of the parameters",
         )
-    if checkpoint_dir:
-        saver.save(session, str(checkpoint_dir / "model"), final_step)
+    if keeper:
+        keeper.save(session, final_step)
     if model_dir := run_dir / "model" if run_dir else flags.checkpoint_dir:
         save_model(model_dir, SavedModel(flags.model, final_step, final_parameters, final_averages))
     recorder.write(

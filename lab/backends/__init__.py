@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from lab.pinning import Sight
 from lab.plan import Plan
 from lab.task.protocol import Chunk, Request
 
-__all__ = ["Backend", "Check", "Chunk", "Environment", "Say", "TaskInfo", "no_check"]
+__all__ = ["NOTHING", "Backend", "Check", "Chunk", "Environment", "Say", "TaskInfo", "no_check"]
+
+NOTHING: Final[Mapping[str, Path]] = MappingProxyType({})
 
 Say = Callable[[str], None]
 """Shows one line of progress to the user."""
@@ -61,19 +64,46 @@ class Environment(Protocol):
     def tasks(self) -> list[TaskInfo]:
         """Every task, in the plan's order."""
 
-    def submit(self, request: Request, program: Path | None = None) -> None:
+    def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
         """Hand a request to the agents.
 
         Args:
             request: What they are to start.
-            program: The directory with the user's own program and its modules, if it is `own`.
+            parts: Directories that the run is to have from its beginning, by their names in it:
+                `program` with the user's own program and its modules, if it is `own`;
+                `checkpoints` to go on from.
 
         Raises:
             LabError: Another run is under way in this environment, or an agent of it is not there.
         """
 
     def cancel(self, run_id: str, reason: str) -> None:
-        """Ask the agents to end a run."""
+        """Ask the agents to end a run: the programs save what they have, and leave."""
+
+    def kill(self, run_id: str, reason: str) -> None:
+        """Ask the agents to end a run at once, whatever its programs are at."""
+
+    def disturb(self, node: str, words: Sequence[str]) -> None:
+        """Do a fault to a node's network; it holds for its time, whatever becomes of the caller.
+
+        Args:
+            node: The node.
+            words: What `lab.task.netfault` is to do.
+
+        Raises:
+            LabError: It could not be done; the kernel's word on it.
+        """
+
+    def tell(self, run_id: str, fault: str) -> None:
+        """Put a fault on the volume, where the agents of a run find it.
+
+        Args:
+            run_id: The run.
+            fault: One with nothing random (`lab.task.faults`).
+
+        Raises:
+            LabError: There is no such run, or its volume cannot be written.
+        """
 
     def runs(self) -> list[Request]:
         """All requests on the volume, oldest first."""
@@ -174,3 +204,6 @@ class Backend(Protocol):
 
     def all(self) -> Sequence[Environment]:
         """Every environment of this backend that is up."""
+
+    def remains(self) -> Sequence[Environment]:
+        """What is left of every other: half booted, stopped, or only its run volume."""

@@ -112,6 +112,30 @@ def environments(known: Sequence[Backend]) -> list[Environment]:
     ]
 
 
+def everything(known: Sequence[Backend]) -> list[Environment]:
+    """The same, and what is left of every other: half booted, stopped, or only its run volume."""
+    return [
+        environment
+        for backend in known
+        if backend.unavailable() is None
+        for environment in (*backend.all(), *backend.remains())
+    ]
+
+
+def check_folder(environment: Environment, root: Path) -> None:
+    """See that an environment was booted in this project, when a description's name stands for it.
+
+    Raises:
+        InputError: Another project has taken the same name.
+    """
+    if environment.folder and Path(environment.folder).resolve() != root.resolve():
+        raise InputError(
+            f"environment {environment.project!r} ({environment.backend}) was booted from"
+            f" {visible(environment.folder)}, not from here",
+            f"go there, or name it: `lab down {environment.project}`",
+        )
+
+
 def named(name: str | None, default: str | None, known: Sequence[Backend]) -> Environment:
     """The environment that is meant: one that is up, else what is left of one.
 

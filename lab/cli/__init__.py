@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 
-from lab import __version__
+from lab import __version__, signals
 from lab.cli import arguments, catalogue, failures, help  # noqa: A004  (the module is named for it)
 from lab.errors import InputError
 
@@ -23,7 +23,8 @@ def main(argv: Sequence[str]) -> int:
         The exit code: 0 it worked, 1 it failed, 2 wrong usage or input, 130 interrupted.
     """
     words, debug = _without_debug(argv)
-    return failures.exit_code_of(lambda: _dispatch(words), debug=debug)
+    with signals.as_interrupt():
+        return failures.exit_code_of(lambda: _dispatch(words), debug=debug)
 
 
 def _without_debug(argv: Sequence[str]) -> tuple[list[str], bool]:

@@ -48,6 +48,10 @@ COMMANDS: Final[Mapping[str, Command]] = {
                     "lab run sync --cluster clusters/book.yaml --backend local --epochs 1",
                     "without containers",
                 ),
+                (
+                    'lab run async --on-failure restart --fault "kill worker-1 after 500 steps"',
+                    "a worker that dies comes back",
+                ),
             ),
             "run",
             matters=True,
@@ -71,6 +75,27 @@ COMMANDS: Final[Mapping[str, Command]] = {
                 ("lab cancel 20261121-0810-async-7f3a", "one by its id, or the beginning of it"),
             ),
             "cancel",
+        ),
+        Command(
+            "fault",
+            RUN,
+            "do a fault to a run: kill, pause or slow a task, cut off or slow a node",
+            (
+                ("lab fault kill worker-1", "in the newest run, at once"),
+                ("lab fault pause:10s worker-1 after 500 steps", "as soon as it is that far"),
+            ),
+            "fault",
+            notes=(
+                "kill                  end the program of a task, as a crash does (SIGKILL)",
+                "stop                  ask it to end (SIGTERM)",
+                "pause:10s             let it stand still for so long",
+                "slow:0.3,30s          let it run for that share of the time, so long",
+                "cut:5s                take a node off the network for so long",
+                "link:rate=10mbit,delay=20ms,30s",
+                "                      slow and delay what a node sends, so long",
+                "A target is a task, a node (all of its tasks) or random. `lab run --fault` takes",
+                "the same, several with semicolons between them.",
+            ),
         ),
         Command(
             "show",

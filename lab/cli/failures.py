@@ -10,9 +10,8 @@ import traceback
 from collections.abc import Callable
 
 from lab.errors import DescriptionError, LabError
+from lab.signals import INTERRUPTED
 from lab.task.text import visible
-
-INTERRUPTED = 130
 
 
 def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:

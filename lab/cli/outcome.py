@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -19,11 +21,20 @@ LOG_LINES: Final = 10
 
 
 def tell(summary: Summary, *, json: bool) -> None:
-    """Print what a run came to; as JSON in the last line of stdout where that is asked for."""
-    show(result(summary), to_stderr=json)
-    if json:
-        print(summary.to_json())
-    sys.stdout.flush()
+    """Print what a run came to; as JSON in the last line of stdout where that is asked for.
+
+    Where the terminal was closed nobody is left to tell, and the run has ended as it has.
+    """
+    try:
+        show(result(summary), to_stderr=json)
+        if json:
+            print(summary.to_json())
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        # Python would try once more when it ends, and that would change the exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def judge(run: RunDir, summary: Summary) -> None:

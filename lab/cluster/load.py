@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +16,9 @@ from lab.cluster.rules import Parts, check
 from lab.cluster.source import Source, read_source
 from lab.cluster.wording import explain
 from lab.errors import DescriptionError, InputError
+from lab.task.faults import parse as parse_fault
 from lab.task.text import short
+from lab.task.when import parse_when
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -86,6 +88,12 @@ def _parts(raw: Mapping[str, Any]) -> Parts:
             for name, value in _entries(raw, "links")
             if (link := _read_part(LinkSpec, value)) is not None
         },
+        start={name: text for name, text in _entries(raw, "start") if _reads(parse_when, text)},
+        faults={
+            index: text
+            for index, text in enumerate(_items(raw, "faults"))
+            if _reads(parse_fault, text)
+        },
     )
 
 
@@ -93,6 +101,18 @@ def _entries(raw: Mapping[str, Any], key: str) -> Iterator[tuple[str, Any]]:
     value = raw.get(key)
     if isinstance(value, dict):
         yield from value.items()
+
+
+def _items(raw: Mapping[str, Any], key: str) -> list[Any]:
+    value = raw.get(key)
+    return value if isinstance(value, list) else []
+
+
+def _reads(read: Callable[[str], object], value: object) -> bool:
+    try:
+        return isinstance(value, str) and read(value) is not None
+    except ValueError:
+        return False  # the validation of the whole has reported it
 
 
 def _read_part(model: type[Part], value: object) -> Part | None:

@@ -23,6 +23,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from lab import sizes
+from lab.task.faults import parse
+from lab.task.when import parse_when
 
 MAX_GPUS: Final = 1024
 MAX_TASKS: Final = 10_000
@@ -33,11 +35,14 @@ MAX_PORT: Final = 65535
 PROJECT: Final = "^[a-z0-9][a-z0-9-]{0,30}$"
 NODE: Final = "^[a-z]([a-z0-9-]{0,29}[a-z0-9])?$"
 JOB: Final = "^[a-z]{1,31}$"
+TASK: Final = "^[a-z]{1,31}-(0|[1-9][0-9]{0,4})$"
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 GPU_ID: Final = f"^(GPU-{_UUID}|MIG-{_UUID}|MIG-GPU-{_UUID}/[0-9]{{1,3}}/[0-9]{{1,3}})$"
 
 MEMORY: Final = "an amount such as 8GiB or 512MiB, from 64MiB to 64TiB"
 RATE: Final = "a rate such as 100mbit or 10gbit, from 8kbit to 400gbit"
+MOMENT: Final = "a moment such as 10s, or: after 500 steps"
+FAULT: Final = "a fault such as kill worker-1 after 500 steps"
 DELAY: Final = "a delay such as 5ms or 200us, from 1us to 10s"
 
 
@@ -64,6 +69,26 @@ def _text(units: Mapping[str, int], example: str) -> WithJsonSchema:
     return WithJsonSchema(
         {"type": "string", "pattern": sizes.pattern(units), "examples": [example]}
     )
+
+
+def _moment(value: object) -> str:
+    wrong = PydanticCustomError("amount", "must be {expected}", {"expected": MOMENT})
+    if not isinstance(value, str):
+        raise wrong
+    try:
+        return str(parse_when(value))
+    except ValueError:
+        raise wrong from None
+
+
+def _fault(value: object) -> str:
+    why = ""
+    if isinstance(value, str):
+        try:
+            return parse(value).text
+        except ValueError as error:
+            why = " ({})".format(str(error).partition("; ")[0])
+    raise PydanticCustomError("amount", "must be {expected}", {"expected": f"{FAULT}{why}"})
 
 
 def _kind_of_gpus(value: object) -> str | None:
@@ -101,6 +126,17 @@ _Gpus = Annotated[
 ]
 _NodeName = Annotated[str, Field(pattern=NODE)]
 _JobName = Annotated[str, Field(pattern=JOB)]
+_TaskName = Annotated[str, Field(pattern=TASK)]
+_Moment = Annotated[
+    str,
+    BeforeValidator(_moment),
+    WithJsonSchema({"type": "string", "examples": ["10s", "after 500 steps"]}),
+]
+_Fault = Annotated[
+    str,
+    BeforeValidator(_fault),
+    WithJsonSchema({"type": "string", "examples": ["kill worker-1 after 500 steps"]}),
+]
 _Memory = Annotated[
     int,
     _amount(sizes.MEMORY, MEMORY, 64 * sizes.MIB, 64 * sizes.TIB),
@@ -208,13 +244,20 @@ class Cluster(_Part):
     links: dict[_NodeName, LinkSpec] = Field(default_factory=dict, max_length=MAX_TASKS)
     """Network links by node; a node without one has the full speed of the box."""
 
+    start: dict[_TaskName, _Moment] = Field(default_factory=dict, max_length=MAX_TASKS)
+    """When a task starts that is not to start with the others: 10s later, or after 500 steps."""
+
+    faults: Annotated[tuple[_Fault, ...], Field(max_length=MAX_TASKS, strict=False)] = ()
+    """What is done to each run on purpose, such as: pause:10s worker-1 after 500 steps."""
+
     @cached_property
     def sha256(self) -> str:
-        """Digest of what the description says: comments, blanks and stated defaults do not count.
+        """Digest of the environment that it describes: comments and stated defaults do not count.
 
-        The order of nodes and jobs counts, because GPUs and ports are dealt in that order.
+        Neither do `start` and `faults`, which are a run's. The order of nodes and jobs counts,
+        because GPUs and ports are dealt in that order.
         """
-        content = self.model_dump(mode="json", exclude_defaults=True)
+        content = self.model_dump(mode="json", exclude_defaults=True, exclude={"start", "faults"})
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     @property

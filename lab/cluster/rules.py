@@ -14,6 +14,9 @@ from typing import Final
 from lab.cluster.dealing import PS, Seat, deal, gpus, seats_by_node
 from lab.cluster.model import MAX_PORT, MAX_TASKS, Box, Cluster, Job, LinkSpec, Node
 from lab.cluster.problems import Problem
+from lab.schedule import untimely
+from lab.task.faults import parse, resolve
+from lab.task.when import parse_when
 
 _RESERVED: Final = frozenset({"localhost"})
 
@@ -28,6 +31,8 @@ class Parts:
         jobs: Every job that is named; None for one that could not be read.
         port: The first port, or None where it could not be read.
         links: The links that could be read.
+        start: When tasks start, as far as it could be read.
+        faults: The faults that could be read, by their position.
     """
 
     box: Box | None
@@ -35,11 +40,21 @@ class Parts:
     jobs: Mapping[str, Job | None]
     port: int | None
     links: Mapping[str, LinkSpec]
+    start: Mapping[str, str]
+    faults: Mapping[int, str]
 
     @classmethod
     def of(cls, cluster: Cluster) -> Parts:
         """All parts of a description that is well-formed."""
-        return cls(cluster.box, cluster.nodes, cluster.jobs, cluster.port, cluster.links)
+        return cls(
+            cluster.box,
+            cluster.nodes,
+            cluster.jobs,
+            cluster.port,
+            cluster.links,
+            cluster.start,
+            dict(enumerate(cluster.faults)),
+        )
 
 
 def check(parts: Parts) -> Iterator[Problem]:
@@ -57,6 +72,8 @@ def check(parts: Parts) -> Iterator[Problem]:
     if tasks > MAX_TASKS:
         yield Problem(("jobs",), f"{tasks} tasks; no more than {MAX_TASKS} are possible")
     elif len(jobs) == len(parts.jobs):
+        yield from _start(parts, jobs)
+        yield from _faults(parts, jobs)
         seats = seats_by_node(jobs)
         yield from _ports(parts, seats)
         yield from _deals(nodes, jobs, seats)
@@ -110,6 +127,27 @@ def _links(parts: Parts) -> Iterator[Problem]:
         if link.rate is None and link.delay is None:
             message = "a link without rate and delay changes nothing; state one of them"
             yield Problem(("links", node), message)
+
+
+def _start(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+    tasks = [f"{name}-{index}" for name, job in jobs.items() for index in range(len(job.on))]
+    for task, text in parts.start.items():
+        if task not in tasks:
+            message = f"there is no task {task}"
+            yield Problem(("start", task), message, on_key=True, word=task, candidates=tasks)
+        elif reason := untimely(task, parse_when(text), tasks):
+            yield Problem(("start", task), reason)
+
+
+def _faults(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+    places = {
+        f"{name}-{index}": node for name, job in jobs.items() for index, node in enumerate(job.on)
+    }
+    for index, text in parts.faults.items():
+        try:
+            resolve(parse(text), places, seed=0)
+        except ValueError as error:
+            yield Problem(("faults", index), str(error))
 
 
 def _pins(parts: Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]:

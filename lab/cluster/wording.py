@@ -13,6 +13,7 @@ from lab.cluster.model import (
     JOB,
     NODE,
     PROJECT,
+    TASK,
     Box,
     Cluster,
     Job,
@@ -33,6 +34,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
     PROJECT: "must be lower-case letters, digits and hyphens, at most 31, no hyphen first",
     NODE: "must be lower-case letters, digits and hyphens, at most 31, a letter first, "
     "no hyphen last",
+    TASK: "must be a task's name, such as worker-1",
     JOB: "must be lower-case letters only, at most 31",
     GPU_ID: "must be a GPU's whole UUID from `nvidia-smi -L` (GPU-… or MIG-…), or its index "
     "without quotation marks",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -12,13 +13,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import InputError, LabError
-from lab.task.protocol import CLUSTER_FLAGS, RUN_ID, STALL_S, Request, write_atomically
+from lab.task.policy import OnFailure
+from lab.task.protocol import (
+    CLUSTER_FLAGS,
+    RUN_ID,
+    STALL_S,
+    Request,
+    chief_of,
+    task_names,
+    write_atomically,
+)
 from lab.task.states import State
 
 FORMAT: Final = 1
 """The version of `run.json`; a reader refuses a later one."""
 
-_TUPLES: Final = ("argv", "services", "tasks", "gpus", "cluster_flags")
+_GLANCE_S: Final = 0.5
+"""Who looks whether a run is followed holds its lock for a moment, which turns nobody away."""
+
+_TUPLES: Final = ("argv", "services", "tasks", "gpus", "cluster_flags", "faults")
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"
@@ -53,6 +66,13 @@ class RunInfo:
         versions: Of lab, Python and the libraries of this side.
         provenance: What really ran: image digest or interpreter, engine or kernel.
         stall_s: Seconds without a new global step after which it has failed; 0: no limit.
+        ready_s: Seconds within which every program must be ready; 0: no limit.
+        start: Task to the moment at which it starts, where that is not with the others.
+        on_failure: What becomes of the run when a task fails.
+        restarts: How often each task is started again at most.
+        gang: Whether all tasks start again together when one does.
+        faults: What is to be done to it, a line each.
+        resumed_from: The run whose checkpoints it goes on from, or "".
         started_unix: When the run was asked for, in seconds since the epoch.
         submitted_unix: When it was handed to the agents, in seconds since the epoch, or None.
         stopped_unix: When its last task had ended, in seconds since the epoch, or None.
@@ -86,6 +106,13 @@ class RunInfo:
     own: bool = False
     cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
     stall_s: float = STALL_S
+    ready_s: float = 0.0
+    start: Mapping[str, str] = field(default_factory=dict)
+    on_failure: OnFailure = OnFailure.FAIL
+    restarts: int = 0
+    gang: bool = False
+    faults: tuple[str, ...] = ()
+    resumed_from: str = ""
     collected: bool = False
     format: int = FORMAT
 
@@ -108,11 +135,22 @@ class RunInfo:
             own=request.own,
             cluster_flags=request.cluster_flags,
             stall_s=request.stall_s,
+            ready_s=request.ready_s,
+            start=request.start,
+            on_failure=request.on_failure,
+            restarts=request.restarts,
+            gang=request.gang,
+            faults=request.faults,
         )
 
     def task_names(self) -> list[str]:
         """Names of all tasks, in the cluster's order."""
-        return [f"{job}-{i}" for job, hosts in self.cluster.items() for i in range(len(hosts))]
+        return task_names(self.cluster)
+
+    def can_do_without(self, task: str) -> bool:
+        """Whether the run goes on when this task has failed."""
+        free = not self.is_service(task) and task != chief_of(self.task_names())
+        return free and self.on_failure is OnFailure.CONTINUE
 
     def is_service(self, task: str) -> bool:
         """Whether this task serves the others and ends when they have ended."""
@@ -134,7 +172,11 @@ class RunInfo:
             if raw["format"] > FORMAT:
                 raise ValueError(f"written by a later lab (format {raw['format']})")
             tuples: dict[str, Any] = {name: tuple(raw[name]) for name in _TUPLES if name in raw}
-            return cls(**{**raw, **tuples, "state": State(raw["state"])})
+            words = {
+                "state": State(raw["state"]),
+                "on_failure": OnFailure(raw.get("on_failure", OnFailure.FAIL)),
+            }
+            return cls(**{**raw, **tuples, **words})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a run.json: {error}") from error
 
@@ -159,6 +201,11 @@ class RunDir:
     def program(self) -> Path:
         """The copy of a program of the user's own, with the modules beside it."""
         return self.path / "program"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Its checkpoints, as they came home, or as they are to go on from."""
+        return self.path / "checkpoints"
 
     @property
     def summary_path(self) -> Path:
@@ -236,16 +283,28 @@ class RunDir:
         """
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _lock(descriptor):
                 raise LabError(
                     f"run {self.run_id} is being collected by another process",
                     "wait until it has ended",
-                ) from None
+                )
             yield
         finally:
             os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Take the lock of a run's directory; False where another process keeps it."""
+    give_up = time.monotonic() + _GLANCE_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(0.01)
+        else:
+            return True
 
 
 def runs_dir(given: str | None) -> Path:

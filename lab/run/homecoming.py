@@ -10,6 +10,7 @@ from lab.backends import Backend, Environment, Say
 from lab.run import lifecycle
 from lab.run.directory import RunDir, RunInfo, safe_run_id
 from lab.run.lifecycle import NoView, View
+from lab.run.standing import GONE
 from lab.run.summary import Summary
 from lab.task.protocol import Request
 from lab.task.states import State
@@ -90,7 +91,7 @@ def bring_one_home(
             lifecycle.bring_home(run, environment, follow=follow, view=shown)
         summary = lifecycle.finish(run)
         if not State(summary.state).ended and lifecycle.has_gone(environment):
-            lifecycle.end_as(run, State.LOST, "its environment has gone")
+            lifecycle.end_as(run, State.LOST, GONE)
             summary = lifecycle.finish(run)
     say(f"run {run.run_id}: {summary.state}, collected into {run.path}")
     return summary

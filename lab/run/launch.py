@@ -1,33 +1,47 @@
-"""One run from its preparation to its end, whatever happens in between."""
+"""A run's preparation: what a user asks for is written down before anything starts."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from lab import signals
-from lab.backends import Environment, Say
-from lab.errors import LabError
 from lab.plan import Plan
-from lab.run import lifecycle
 from lab.run.directory import RunDir, RunInfo
-from lab.run.lifecycle import View
 from lab.run.program import OwnProgram
 from lab.run.provenance import git_state, versions
-from lab.run.summary import Summary
+from lab.run.resume import copy_checkpoints
 from lab.task.experiments import Experiment
 from lab.task.flags import training_flags
+from lab.task.policy import OnFailure
 from lab.task.protocol import STALL_S, new_run_id
-from lab.task.states import State
 
 MAX_SEED: Final = 2**31
-INTERRUPTED: Final = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a run begins, what may happen to it, and when it has failed; as in `RunInfo`.
+
+    Attributes:
+        stall_s: Seconds without a new global step after which it has failed; 0: no limit.
+        ready_s: Seconds within which every program must be ready; 0: no limit.
+        start: Task to the moment at which it starts, where that is not with the others.
+        on_failure: What becomes of the run when a task fails.
+        restarts: How often each task is started again at most.
+        faults: What is to be done to it, a line each.
+    """
+
+    stall_s: float = STALL_S
+    ready_s: float = 0.0
+    start: Mapping[str, str] = field(default_factory=dict)
+    on_failure: OnFailure = OnFailure.FAIL
+    restarts: int = 0
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +56,8 @@ class Order:
         cluster_file: The description.
         data_dir: A student's own data as a task sees it, or "".
         program: The user's own program, if it is none of the registry.
-        stall_s: Seconds without a new global step after which the run has failed; 0: no limit.
+        terms: How the run begins, and when it has failed.
+        resumes: The run whose checkpoints it goes on from, or None.
     """
 
     experiment: Experiment
@@ -52,7 +67,8 @@ class Order:
     cluster_file: Path
     data_dir: str
     program: OwnProgram | None = None
-    stall_s: float = STALL_S
+    terms: Terms = Terms()
+    resumes: RunDir | None = None
 
 
 def prepare(order: Order, home: Path) -> RunDir:
@@ -84,7 +100,8 @@ def prepare(order: Order, home: Path) -> RunDir:
         versions=versions(),
         started_unix=time.time(),
         own=order.program is not None,
-        stall_s=order.stall_s,
+        gang=order.experiment.gang,
+        **asdict(order.terms),
     )
     if order.program is not None:
         info = replace(info, cluster_flags=order.program.cluster_flags)
@@ -92,6 +109,9 @@ def prepare(order: Order, home: Path) -> RunDir:
     run.create(info)
     if order.program is not None:
         order.program.copy_to(run.program)
+    if order.resumes is not None:
+        copy_checkpoints(order.resumes, run)
+        run.update(resumed_from=order.resumes.run_id)
     return run
 
 
@@ -127,106 +147,6 @@ def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, An
             value = raw
         found[name] = value if isinstance(value, int | float | str | bool) else str(value)
     return found
-
-
-def conduct(
-    run: RunDir,
-    *,
-    boot: Callable[[], Environment],
-    found: Environment | None,
-    keep: bool,
-    detach: bool = False,
-    view: Callable[[], AbstractContextManager[View]],
-    say: Say,
-) -> Summary:
-    """Boot if nothing is up, submit, follow, collect, sum up, and take down what was booted.
-
-    Args:
-        run: What `prepare` created.
-        boot: Boots an environment.
-        found: The environment that is up already, or None.
-        keep: Whether an environment that this call boots stays up.
-        detach: Whether to leave the run, and the environment, as soon as it is submitted.
-        view: Makes the context manager of a view; entered while the run is followed.
-        say: Receives progress.
-
-    Returns:
-        The summary of a run that has ended, in whatever state, or was left.
-
-    Raises:
-        LabError: It could not be run, or the environment went; `run.json` says so.
-        KeyboardInterrupt: The user ended it; `run.json` says so.
-    """
-    environment = found
-    with run.locked(), signals.as_interrupt():
-        try:
-            if environment is None:
-                environment = boot()
-            lifecycle.enter(run, environment)
-            if detach:
-                with signals.deferred():
-                    lifecycle.submit(run, environment)
-                keep = True
-            else:
-                with view() as shown:
-                    _follow(run, environment, shown)
-            return lifecycle.finish(run)
-        except KeyboardInterrupt:
-            _end(run, State.CANCELLED, INTERRUPTED)
-            raise
-        except (LabError, OSError) as error:
-            _end(run, State.FAILED, str(error))
-            raise
-        finally:
-            if found is None and environment is not None and not keep:
-                with signals.undisturbed():
-                    environment.down(say)
-
-
-def _follow(run: RunDir, environment: Environment, view: View) -> None:
-    """Submit the run and bring it home; when that breaks off, end it on the volume too."""
-    try:
-        with signals.deferred():
-            lifecycle.submit(run, environment)
-        _come_home(run, environment, view)
-    except KeyboardInterrupt:
-        environment.cancel(run.run_id, INTERRUPTED)
-        view.notice("interrupted: the run ends and comes home; Ctrl-C again gives up on it")
-        _come_home(run, environment, view)
-        raise
-    except OSError as error:
-        environment.cancel(run.run_id, f"the helper could not go on: {error}")
-        raise
-
-
-def _come_home(run: RunDir, environment: Environment, view: View) -> None:
-    """Follow the run to its end; where that breaks off, go on once, or fetch what is left.
-
-    A stream ends with the one task that it comes through, while the others may train on.
-
-    Raises:
-        LabError: It broke off again, or the environment has gone.
-    """
-    try:
-        lifecycle.bring_home(run, environment, follow=True, view=view)
-    except LabError as error:
-        gone = lifecycle.has_gone(environment)
-        view.notice(f"{error.what}; " + ("collecting what it left" if gone else "going on"))
-        try:
-            lifecycle.bring_home(run, environment, follow=not gone, view=view)
-            if gone:
-                raise
-        except LabError:
-            if gone or lifecycle.has_gone(environment):  # it may have been going just then
-                _end(run, State.LOST, str(error))
-            raise
-
-
-def _end(run: RunDir, state: State, reason: str) -> None:
-    """Sum up a run that broke off; what its tasks say of its end goes first."""
-    if not State(lifecycle.finish(run).state).ended:
-        lifecycle.end_as(run, state, reason)
-        lifecycle.finish(run)
 
 
 def _place(plan: Plan) -> Iterator[dict[str, Any]]:

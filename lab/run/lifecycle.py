@@ -7,7 +7,7 @@ Whoever follows a run may stop and another may go on: everything that is needed 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import PurePosixPath
 from typing import Protocol
@@ -17,6 +17,7 @@ from lab.run.collect import Collector
 from lab.run.directory import RunDir, RunInfo
 from lab.run.progress import LineReader
 from lab.run.summary import Summary, read_statuses, sum_up, write_summary
+from lab.task.policy import outcome
 from lab.task.protocol import Request, TaskStatus
 from lab.task.states import State, run_state
 
@@ -90,6 +91,9 @@ def submit(run: RunDir, environment: Environment) -> None:
     """
     info = run.read()
     now = time.time()
+    parts = {"program": run.program} if info.own else {}
+    if info.resumed_from:
+        parts["checkpoints"] = run.checkpoints
     environment.submit(
         Request(
             run_id=info.run_id,
@@ -103,19 +107,40 @@ def submit(run: RunDir, environment: Environment) -> None:
             own=info.own,
             cluster_flags=info.cluster_flags,
             stall_s=info.stall_s,
+            ready_s=info.ready_s,
+            start=dict(info.start),
+            on_failure=info.on_failure,
+            restarts=info.restarts,
+            gang=info.gang,
+            faults=info.faults,
         ),
-        run.program if info.own else None,
+        parts,
     )
     run.update(state=State.STARTING, submitted_unix=now)
 
 
-def bring_home(run: RunDir, environment: Environment, *, follow: bool, view: View) -> None:
+def bring_home(
+    run: RunDir,
+    environment: Environment,
+    *,
+    follow: bool,
+    view: View,
+    tick: Callable[[int | None], None] = lambda _step: None,
+) -> None:
     """Collect a run; with `follow` until its last task has ended.
+
+    Args:
+        run: Where to.
+        environment: Where from.
+        follow: Go on until its last task has ended, otherwise stop at what is there now.
+        view: Is told what comes.
+        tick: Called at least once a second, with the global step as far as it is known.
 
     Raises:
         LabError: The environment has gone, or the disk is full; what came is kept.
     """
     readers: dict[str, LineReader] = {}
+    statuses = read_statuses(run, run.read())
 
     def appended(path: str, data: bytes) -> None:
         task = _task_of(path, "tasks", ".jsonl")
@@ -133,7 +158,8 @@ def bring_home(run: RunDir, environment: Environment, *, follow: bool, view: Vie
         if _task_of(path, "status", ".json"):
             status = TaskStatus.from_json(data.decode("utf-8", errors="replace"))
             view.status(status)
-            _follow_state(run, status)
+            statuses[status.task] = status
+            _follow_state(run, statuses)
 
     _replay(run, readers, view)
     collector = Collector(run.path, appended, replaced)
@@ -141,6 +167,8 @@ def bring_home(run: RunDir, environment: Environment, *, follow: bool, view: Vie
         if chunk is not None:
             collector.accept(chunk)
         view.tick()
+        steps = [each.global_step for each in statuses.values() if each.global_step is not None]
+        tick(max(steps, default=None))
     if collector.refused:
         view.notice(
             f"{len(collector.refused)} files of run {run.run_id} stay on the volume, hidden or"
@@ -181,25 +209,16 @@ def end_as(run: RunDir, state: State, reason: str) -> None:
 def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, str]:
     """Where the run stands, and why, from the states of its tasks; a pure function.
 
-    The worst end of a task is the run's, and the first task that ended so is the reason; a service
-    that was cancelled harms nobody.
+    The worst end of a task is the run's, and the first task that ended so is the reason.
     """
     names = [name for name in info.task_names() if name in statuses]
     if not _all_ended(info, statuses):
-        return _furthest([statuses[name].state for name in names], info.state), info.reason
-    counted = [
-        statuses[name]
-        for name in names
-        if statuses[name].state is not State.CANCELLED or not info.is_service(name)
-    ]
-    state = run_state(status.state for status in counted)
+        return _standing(info, statuses), info.reason
+    state, guilty = outcome(info, {name: statuses[name] for name in names})
     if state is State.SUCCEEDED:
         return state, ""
-    guilty = [status for status in counted if status.state is state]
-    if state is State.CANCELLED:
-        return state, guilty[0].reason
-    first = min(guilty, key=lambda status: status.ended_unix or float("inf"))
-    return state, f"{first.task} {explain(first)}"
+    first = statuses[guilty[0]]
+    return state, first.reason if state is State.CANCELLED else f"{first.task} {explain(first)}"
 
 
 def has_gone(environment: Environment) -> bool:
@@ -228,18 +247,22 @@ def _all_ended(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> bool:
     return all(task in statuses and statuses[task].state.ended for task in info.task_names())
 
 
-def _furthest(states: Iterable[State], now: State) -> State:
-    """Where a run stands that has not ended: as far as its foremost task, and never back."""
-    order = [State.PENDING, State.STARTING, State.READY, State.TRAINING]
-    # A task that has ended had been training before.
-    reached = [order.index(state) if state in order else len(order) - 1 for state in states]
-    return order[max([order.index(now), *reached])]
+def _standing(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> State:
+    """Where a run stands that has not ended; once it was handed to the agents, it has begun."""
+    states = [statuses[task].state for task in info.task_names() if task in statuses]
+    missing = len(info.task_names()) - len(states)
+    found = run_state([*states, *[State.PENDING] * missing])
+    begun = found is State.PENDING and info.submitted_unix is not None
+    return State.STARTING if begun else found
 
 
-def _follow_state(run: RunDir, status: TaskStatus) -> None:
-    """Let `run.json` know that the run trains as soon as one task does."""
-    if status.state is State.TRAINING and run.read().state in {State.PENDING, State.STARTING}:
-        run.update(state=State.TRAINING)
+def _follow_state(run: RunDir, statuses: Mapping[str, TaskStatus]) -> None:
+    """Let `run.json` know where the run stands, but for its end, which is judged when all is in."""
+    info = run.read()
+    if not info.state.ended and not _all_ended(info, statuses):
+        state = _standing(info, statuses)
+        if state is not info.state:
+            run.update(state=state)
 
 
 def _replay(run: RunDir, readers: dict[str, LineReader], view: View) -> None:

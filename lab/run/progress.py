@@ -40,6 +40,8 @@ class TaskProgress:
         attempt: The newest attempt.
         message: The newest event's message.
         global_marks: Time and global step of the first and of the newest step record.
+        peaks: Attempt to time and global step of its highest step record.
+        resumed: Time and global step of each checkpoint that a further attempt went on from.
     """
 
     task: str
@@ -63,6 +65,8 @@ class TaskProgress:
     _first: tuple[float, int] | None = None
     _newest: tuple[float, int] | None = None
     global_marks: list[tuple[float, int]] = field(default_factory=list)
+    peaks: dict[int, tuple[float, int]] = field(default_factory=dict)
+    resumed: list[tuple[float, int]] = field(default_factory=list)
     _expected: dict[int, int] = field(default_factory=dict)
 
     def add(self, record: dict[str, Any]) -> None:
@@ -78,6 +82,8 @@ class TaskProgress:
             self.last_unix = record["time_unix"]
         if record.get("kind") in _STEPS:
             self._step(record)
+        elif record.get("kind") == "event":
+            self._event(record)
         if isinstance(record.get("message"), str):
             self.message = record["message"]
         if _is_number(record.get("probe")):
@@ -89,7 +95,7 @@ class TaskProgress:
 
     @property
     def steps_per_s(self) -> float | None:
-        """Local steps per second from the first step record to the newest, or None."""
+        """Local steps per second of the newest attempt, from its first step record on, or None."""
         if self._first is None or self._newest is None:
             return None
         seconds = self._newest[0] - self._first[0]
@@ -107,7 +113,9 @@ class TaskProgress:
         seq, attempt = record.get("seq"), record.get("attempt", 0)
         if not _is_whole(attempt):
             return
-        self.attempt = max(self.attempt, attempt)
+        if attempt > self.attempt:
+            self.attempt = attempt
+            self._first = self._newest = None  # its local steps count from 0 again
         if not _is_whole(seq):
             return
         expected = self._expected.get(attempt, FIRST_SEQ)
@@ -122,13 +130,25 @@ class TaskProgress:
             self._first = (time, step)
             step_time = record.get("step_time_s")
             # The record stands behind `step` steps; the first of them ended so much earlier.
-            if step <= 1:
+            if self.first_step_unix is None and step <= 1:
                 self.first_step_unix = time
-            elif _is_number(step_time):
+            elif self.first_step_unix is None and _is_number(step_time):
                 self.first_step_unix = time - (step - 1) * step_time
         self._newest = (time, step)
         if _is_whole(record.get("global_step")):
-            self.global_marks = [*self.global_marks[:1], (time, record["global_step"])]
+            mark = (time, record["global_step"])
+            self.global_marks = [*self.global_marks[:1], mark]
+            self.peaks[self.attempt] = max(mark, self.peaks.get(self.attempt, mark), key=_step_of)
+
+    def _event(self, record: dict[str, Any]) -> None:
+        """An event with a global step tells where a program goes on from."""
+        time, step = record.get("time_unix"), record.get("global_step")
+        if _is_number(time) and _is_whole(step) and record.get("attempt"):
+            self.resumed.append((time, step))
+
+
+def _step_of(mark: tuple[float, int]) -> int:
+    return mark[1]
 
 
 class LineReader:

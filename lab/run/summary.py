@@ -82,6 +82,11 @@ class Summary:
         updates_conserved: Whether no update was lost: the probe equals the global step, and the
             local steps add up to it where each of them is an update of its own. None for a program
             without a probe.
+        updates_lost: Updates that have a number and were never made, because their program was
+            ended meanwhile; None where it cannot be known.
+        steps_redone: Global steps that were made again, because a program that was started again
+            went on from an older checkpoint.
+        resumed_from: The run whose checkpoints it went on from, or "".
         accuracy: Test accuracy of the final parameters, a share.
         wall_s: Seconds from the request to the end of the last task.
         first_step_s: Seconds from the request until every worker had made its first step; None
@@ -99,6 +104,9 @@ class Summary:
     degraded: bool
     global_step: int | None
     updates_conserved: bool | None
+    updates_lost: int | None
+    steps_redone: int
+    resumed_from: str
     accuracy: float | None
     wall_s: float | None
     first_step_s: float | None
@@ -197,7 +205,10 @@ def summary_of(
             statuses[task].state is not State.SUCCEEDED for task in workers if task in statuses
         ),
         global_step=max(steps) if steps else None,
-        updates_conserved=_conserved(info, final, [progress[task] for task in workers]),
+        updates_conserved=_conserved(info, final, [progress[task] for task in workers], statuses),
+        updates_lost=_lost(final),
+        steps_redone=_redone(list(progress.values())),
+        resumed_from=info.resumed_from,
         accuracy=final.final_accuracy if final else None,
         wall_s=_rounded(stopped - info.started_unix) if stopped else None,
         first_step_s=(
@@ -215,7 +226,10 @@ def summary_of(
 
 
 def _conserved(
-    info: RunInfo, final: TaskProgress | None, workers: Sequence[TaskProgress]
+    info: RunInfo,
+    final: TaskProgress | None,
+    workers: Sequence[TaskProgress],
+    statuses: Mapping[str, TaskStatus],
 ) -> bool | None:
     """None when the run left nothing to judge by."""
     if final is None or final.probe_global_step is None:
@@ -223,9 +237,29 @@ def _conserved(
     if final.probe != final.probe_global_step:
         return False
     experiment = None if info.own else EXPERIMENTS.get(info.experiment)
-    if experiment is None or not experiment.steps_add_up:
+    if experiment is None or not experiment.steps_add_up or info.resumed_from:
         return True
+    ends = [statuses[worker.task] for worker in workers if worker.task in statuses]
+    if any(end.attempt or end.state is not State.SUCCEEDED for end in ends):
+        return True  # what such a one did after its last record, nobody knows
     return sum(worker.local_step or 0 for worker in workers) == final.probe_global_step
+
+
+def _lost(final: TaskProgress | None) -> int | None:
+    if final is None or final.probe is None or final.probe_global_step is None:
+        return None
+    return final.probe_global_step - final.probe
+
+
+def _redone(tasks: Sequence[TaskProgress]) -> int:
+    """How far the training had been before each time that it was set back, in all."""
+    redone, since = 0, 0.0
+    for resumed, step in sorted(mark for task in tasks for mark in task.resumed):
+        marks = [mark for task in tasks for mark in task.peaks.values()]
+        peaks = [peak for when, peak in marks if since < when <= resumed]
+        redone += max([step, *peaks]) - step
+        since = resumed
+    return redone
 
 
 def _global_rate(tasks: Sequence[TaskProgress]) -> float | None:

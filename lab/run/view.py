@@ -22,6 +22,7 @@ from lab.run.gpu_use import cards_of
 from lab.run.lifecycle import View, explain
 from lab.run.progress import TaskProgress
 from lab.run.summary import Summary, TaskSummary
+from lab.signals import around_a_stop
 from lab.task.protocol import TaskStatus
 from lab.task.states import State
 from lab.task.text import short, visible
@@ -138,23 +139,37 @@ class LiveView:
         self._title = f"run {info.run_id} on {info.backend}"
         self._tasks = _Tasks(info)
         self._began = time.monotonic()
-        self._live = Live(
-            console=console,
+        self._console = console
+        self._live = self._drawn()
+
+    def __enter__(self) -> LiveView:
+        self.resume()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pause()
+
+    def pause(self) -> None:
+        """Take the table away, and give the cursor back."""
+        with suppress(OSError):  # the terminal was closed
+            self._live.stop()
+
+    def resume(self) -> None:
+        """Draw the table where the cursor is now."""
+        # Another one: this one remembers where its table stood, and would erase what is there.
+        self._live = self._drawn()
+        with signals_blocked():
+            self._live.start()
+
+    def _drawn(self) -> Live:
+        return Live(
+            console=self._console,
             get_renderable=self._render,
             refresh_per_second=4,
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
         )
-
-    def __enter__(self) -> LiveView:
-        with signals_blocked():
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # the terminal was closed
-            self._live.stop()
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
         """New records of a task."""
@@ -278,7 +293,7 @@ def watching(run: Callable[[], RunInfo]) -> Iterator[View]:
     """The view that fits stderr; `run` reads `run.json` when the view is entered."""
     console = Console(stderr=True)
     if console.is_terminal and not console.is_dumb_terminal:
-        with LiveView(run(), console) as live:
+        with LiveView(run(), console) as live, around_a_stop(live.pause, live.resume):
             yield live
     else:
         with PlainView(run(), sys.stderr) as plain:
@@ -335,7 +350,18 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
         yield "first step of every worker", f"after {summary.first_step_s:.1f} s", ""
     if summary.updates_conserved is not None:
         bad = "" if summary.updates_conserved else "bold red"
-        yield "every update counted", "yes" if summary.updates_conserved else "NO", bad
+        lost = f": {summary.updates_lost} never made" if summary.updates_lost else ""
+        yield "every update counted", "yes" if summary.updates_conserved else f"NO{lost}", bad
+    if summary.degraded:
+        gone = [task.task for task in summary.tasks if task.state != State.SUCCEEDED]
+        yield "without", visible(", ".join(gone)), "bold yellow"
+    again = [f"{task.task} {task.attempts - 1}x" for task in summary.tasks if task.attempts > 1]
+    if again:
+        yield "started again", visible(", ".join(again)), "bold yellow"
+    if summary.steps_redone:
+        yield "steps made again", f"{_whole(summary.steps_redone)}", "bold yellow"
+    if summary.resumed_from:
+        yield "goes on from", visible(summary.resumed_from), ""
     if summary.records_lost:
         yield "records lost", f"{summary.records_lost}", "bold red"
 

@@ -81,6 +81,22 @@ def find(word: str, home: Path, among: Sequence[Environment], here: str | None) 
     return Found(RunDir(home / wanted), request, environment)
 
 
+def locate(word: str, home: Path, known: Sequence[Backend], here: str | None) -> Found:
+    """The same, where an environment that has stopped may have the run, too.
+
+    Raises:
+        InputError: No run, or several, fit; or it is not clear whose last one is meant.
+        LabError: A run volume that had to be asked cannot be read.
+    """
+    found = find(word, home, reachable(known, here), here)
+    if found.environment is None and found.run.info_path.is_file():
+        gone = left(found.run.read().project, known)
+        there = _runs([gone] if gone else [])
+        if found.run.run_id in there:
+            return Found(found.run, *there[found.run.run_id])
+    return found
+
+
 def _of_here(among: Sequence[Environment], here: str | None) -> Sequence[Environment]:
     if here is not None:
         return [each for each in among if each.project == here]
@@ -106,3 +122,21 @@ def statuses_of(environment: Environment, run_id: str) -> dict[str, TaskStatus]:
             status = TaskStatus.from_json(chunk.data.decode("utf-8", errors="replace"))
             found[status.task] = status
     return found
+
+
+def under_way(environment: Environment, *, besides: str = "") -> str | None:
+    """The run of an environment whose tasks have not all ended, if there is one.
+
+    Args:
+        environment: The environment.
+        besides: A run that does not count.
+
+    Raises:
+        LabError: Its volume cannot be read.
+    """
+    newest = environment.runs()[-1:]
+    for request in newest:  # the one before it had ended when it was submitted
+        statuses = statuses_of(environment, request.run_id)
+        if request.run_id != besides and not all(each.state.ended for each in statuses.values()):
+            return request.run_id
+    return None

@@ -21,12 +21,13 @@ from types import FrameType
 
 from lab.task import once
 from lab.task.child import adopt_orphans
-from lab.task.execution import Execution, Verdict
+from lab.task.execution import Execution
 from lab.task.inbox import Inbox
 from lab.task.place import Place, PlaceError
 from lab.task.presence import Presence
 from lab.task.protocol import Request, Volume
 from lab.task.states import Cause, State
+from lab.task.verdicts import Verdict
 from lab.task.voice import Voice
 from lab.task.volume import VolumeBusy, submit
 

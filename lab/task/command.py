@@ -65,6 +65,7 @@ def environ(
         "LAB_RUN_ID": request.run_id,
         "LAB_ATTEMPT": str(attempt),
         "LAB_RUN_DIR": str(Volume(place.runs).run(request.run_id)),
+        "LAB_START": str(Volume(place.runs).start(request.run_id, place.task)),
     }
 
 

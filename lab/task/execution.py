@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from lab.task import command, memory, states
+from lab.task import command, memory, states, verdicts
 from lab.task.child import Program
+from lab.task.disturbance import Disturbances
+from lab.task.gate import Gate, highest_step
 from lab.task.identity import Identity
 from lab.task.output import Output
 from lab.task.place import Place
 from lab.task.presence import Pulses
-from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.protocol import Attempt, Request, TaskStatus, Volume
 from lab.task.stall import Stall
 from lab.task.states import Cause, State
 from lab.task.statuses import Statuses, read_status, write_status
 from lab.task.text import short
+from lab.task.verdicts import Verdict
 from lab.task.voice import Voice
 
 GRACE_S = 5.0
@@ -29,32 +30,15 @@ GRACE_S = 5.0
 _DRAIN_S = 3.0
 _RETRY_S = 1.0
 _TELL_S = 1.0
-_LONGEST_REASON = 500
-
-_ENDED_SO = {State.FAILED: "failed", State.LOST: "was lost", State.CANCELLED: "was cancelled"}
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """How a task ends, whatever its program's exit code will be.
-
-    Attributes:
-        state: One of the ends.
-        reason: Why, in words.
-        cause: The same in a word.
-    """
-
-    state: State
-    reason: str = ""
-    cause: Cause | None = None
+_EARLIER = 5  # attempts that a status tells of: it has to stay within a block of the disk
 
 
 class Execution:
     """Starts the program, watches it and the other tasks, and writes the task's state.
 
-    The states are pending, starting (there is a process), ready (it sent its first record, or its
-    server has started), training (it sent a step), and one of the four ends. Who stops a program
-    decides first how it has ended, the *verdict*; the exit code then changes nothing about that.
+    The states are pending, starting (there is a process), ready (it may train as soon as the
+    others may), training (it sent a step), and one of the four ends. Who stops a program decides
+    first how it has ended, the *verdict*; the exit code then changes nothing about that.
     """
 
     def __init__(self, place: Place, request: Request, voice: Voice) -> None:
@@ -66,14 +50,26 @@ class Execution:
         self._status = read_status(self._path, place.task)
         self._statuses = Statuses(self._volume, request.run_id, request.tasks())
         peers = [task for task in request.tasks() if task != place.task]
-        self._pulses = Pulses(self._volume, peers)
+        self._pulses = Pulses(self._volume, peers, patient=request.restarts > 0)
+        self._gate = Gate(request, place.task)
+        self._disturbances = Disturbances(
+            request.faults,
+            task=place.task,
+            node=place.node,
+            volume=self._volume,
+            run_id=request.run_id,
+        )
+        self._stall = Stall(request.stall_s, request.others(), counts=request.waits)
         self._program: Program | None = None
         self._output: Output | None = None
-        self._stall = Stall(request.stall_s, request.others())
+        self._to_start = True  # the program is to be started as soon as the gate is open
+        self._waits_for = ""  # why it is not training yet, in words
+        self._again: str | None = None  # why the program is ended only to be started again
         self._oom_kills: int | None = None  # before the program was started
         self._told_at = 0.0  # when the others were last told where this task stands
         self._verdict: Verdict | None = None
-        self._kill_at = 0.0
+        self._term_at: float | None = None  # when the program is to be told to end
+        self._kill_at: float | None = None  # when it is to be ended
         self._retry_at: float | None = None  # when to write a state that could not be written
 
     @property
@@ -82,8 +78,12 @@ class Execution:
         return self._request.run_id
 
     def begin(self) -> None:
-        """Start the program, unless the run is over before it has begun."""
-        self._watch(self._statuses.refresh())
+        """Take the run up: start the program, unless it has to wait or the run is over already."""
+        if self._status.state is not State.PENDING:
+            reason = "its agent was started again in the middle of the run"
+            self._count(Attempt(reason, Cause.NODE_LOST, *self._span()))
+        seen = self._statuses.refresh()
+        self._watch(seen)
         if self._verdict is not None:
             self._end(self._verdict)
             return
@@ -93,10 +93,71 @@ class Execution:
                 Verdict(State.FAILED, f"no program {path}; put it into {self._place.scripts}")
             )
             return
+        self._start_in_time(seen)
+
+    def step(self) -> bool:
+        """Look at everything once; True as soon as the task has ended and its state is written."""
+        if self._status.state.ended:
+            if self._retry_at is not None and time.monotonic() >= self._retry_at:
+                self._write(self._status)
+            return self._retry_at is None
+        seen = self._statuses.refresh()
+        self._pulses.beat()
+        self._declare_lost(seen)
+        self._disturb(seen)
+        if self._program is not None and self._program.ended():
+            self._finish(self._program)
+        elif self._verdict is not None:
+            self._press(seen)
+        elif self._to_start:
+            self._watch(seen)
+            self._start_in_time(seen)
+        else:
+            self._let_train(seen)
+            self._progress()
+            self._watch(seen)
+        if self._verdict is not None and self._program is None and not self._status.state.ended:
+            self._end(self._verdict)
+        return self._status.state.ended and self._retry_at is None
+
+    def stop(self, verdict: Verdict, *, grace_s: float = GRACE_S) -> None:
+        """End the program: SIGTERM, and after the grace SIGKILL. The first verdict stays.
+
+        A service gets its SIGTERM only when the others have ended, but no later than after a
+        grace of its own: the chief may be saving what the service holds.
+        """
+        now = time.monotonic()
+        if self._verdict is None:
+            self._verdict = verdict
+            self._disturbances.release()
+            self._term_at = now
+            if self._serves() and verdict.state is State.CANCELLED:
+                self._term_at = now + grace_s
+        if grace_s == 0 or self._kill_at is None:
+            self._kill_at = (now if grace_s == 0 else self._term_at or now) + grace_s
+
+    def abort(self) -> None:
+        """End the program at once, without a word."""
+        self._disturbances.release()
+        if self._program is not None:
+            self._program.reap()
+
+    # ---- the start
+
+    def _start_in_time(self, seen: Mapping[str, TaskStatus]) -> None:
+        """Start the program if it may, otherwise say what it waits for."""
+        if self._verdict is not None:
+            return
+        if not self._gate.may_start(seen):
+            self._waits_for = self._gate.waits_for(seen)
+            self._tell(replace(self._status, message=self._waits_for))
+            return
+        self._to_start = False
         try:
             self._start()
         except OSError as error:
-            self._end(Verdict(State.FAILED, f"{path} could not be started: {error.strerror}"))
+            path = command.program_path(self._place, self._request)
+            self.stop(Verdict(State.FAILED, f"{path} could not be started: {error.strerror}"))
 
     def _start(self) -> None:
         place, request = self._place, self._request
@@ -120,49 +181,64 @@ class Execution:
         self._oom_kills = memory.kills()
         self._output.start()
         self._voice.say(f"run {self.run_id}: {request.program} has started")
-        started = replace(
-            self._status, state=State.STARTING, pid=program.pid, started_unix=time.time()
+        if self._status.attempt:
+            self._output.note(f"attempt {self._status.attempt} begins: {self._status.reason}")
+        self._write(
+            replace(
+                self._status,
+                state=State.STARTING,
+                pid=program.pid,
+                started_unix=time.time(),
+                message="",
+            )
         )
-        self._write(started)
 
-    def step(self) -> bool:
-        """Look at everything once; True as soon as the task has ended and its state is written."""
-        if self._status.state.ended:
-            if self._retry_at is not None and time.monotonic() >= self._retry_at:
-                self._write(self._status)
-            return self._retry_at is None
-        states = self._statuses.refresh()
-        self._pulses.beat()
-        self._declare_lost(states)
-        if self._program is not None and self._program.ended():
-            self._finish(self._program)
-        elif self._verdict is None:
-            self._progress()
-            self._watch(states)
-        elif self._program is not None and time.monotonic() >= self._kill_at:
-            self._program.signal(signal.SIGKILL)
-        if self._verdict is not None and self._program is None and not self._status.state.ended:
-            self._end(self._verdict)
-        return self._status.state.ended and self._retry_at is None
+    def _let_train(self, seen: Mapping[str, TaskStatus]) -> None:
+        """Give the program the word to train as soon as it may."""
+        word = self._volume.start(self.run_id, self._place.task)
+        if self._output is None or not self._request.waits or word.exists():
+            self._waits_for = ""
+        elif not self._gate.may_train(seen):
+            self._waits_for = self._gate.waits_for(seen) if self._output.started else ""
+        else:
+            try:
+                word.parent.mkdir(exist_ok=True)
+                word.touch()
+            except OSError as error:
+                self.stop(self._cannot_write(error))
 
-    def stop(self, verdict: Verdict, *, grace_s: float = GRACE_S) -> None:
-        """End the program: SIGTERM, and after the grace SIGKILL. The first verdict stays."""
-        if self._verdict is None:
-            self._verdict = verdict
-            if self._program is not None:
-                self._program.signal(signal.SIGTERM)
-        self._kill_at = time.monotonic() + grace_s
+    def _start_again(self, reason: str, cause: Cause | None) -> None:
+        """The program has ended; it is started again as soon as it may."""
+        self._count(Attempt(reason, cause, *self._span()))
+        self._again = None
+        self._output = None
+        self._to_start = True
 
-    def abort(self) -> None:
-        """End the program at once, without a word."""
-        if self._program is not None:
-            self._program.reap()
+    def _count(self, ended: Attempt) -> None:
+        """Begin a further attempt."""
+        peers = self._statuses.refresh().values() if self._request.gang else ()
+        attempt = max([self._status.attempt + 1, *(peer.attempt for peer in peers)])
+        self._write(
+            TaskStatus(
+                self._place.task,
+                State.STARTING,
+                attempt=attempt,
+                reason=short(ended.reason),
+                earlier=(*self._status.earlier, ended)[-_EARLIER:],
+            )
+        )
+
+    def _span(self) -> tuple[float | None, float, int | None]:
+        return self._status.started_unix, time.time(), self._status.global_step
+
+    # ---- while it runs
 
     def _progress(self) -> None:
         """Tell the others where this task stands: a new state at once, all else once a second."""
-        if self._output is None:
-            return
-        told = self._told(self._output)
+        if self._output is not None:
+            self._tell(self._told(self._output))
+
+    def _tell(self, told: TaskStatus) -> None:
         if told.state is not self._status.state:
             self._write(told)
         elif told != self._status and time.monotonic() - self._told_at >= _TELL_S:
@@ -181,61 +257,82 @@ class Execution:
             state=state,
             global_step=output.global_step,
             stepped_unix=output.stepped_unix,
-            message=output.message,
+            message=self._waits_for or self._disturbances.under or output.message,
         )
 
-    def _watch(self, states: Mapping[str, TaskStatus]) -> None:
+    def _disturb(self, seen: Mapping[str, TaskStatus]) -> None:
+        """Do to the program what a fault says that was asked for."""
+        if self._verdict is not None:
+            return
+        step = highest_step(self._request, seen)
+        for line in self._disturbances.step(self._program, self._gate.elapsed_s, step):
+            self._voice.say(f"run {self.run_id}: {line}")
+            if self._output is not None:
+                self._output.note(line)
+
+    def _watch(self, seen: Mapping[str, TaskStatus]) -> None:
         """Find a reason to stop."""
-        mine = states[self._place.task]
+        mine, request = seen[self._place.task], self._request
         if self._output is not None and self._output.fault is not None:
             self.stop(self._cannot_write(self._output.fault))
         elif self._retry_at is not None:
             self.stop(self._cannot_write(None))
         elif mine.state is State.LOST:
             self.stop(Verdict(State.LOST, mine.reason, Cause.NODE_LOST))
-        elif reason := self._cancelled():
+        elif (reason := verdicts.asked(self._volume.kill(self.run_id))) is not None:
+            self.stop(Verdict(State.CANCELLED, reason, Cause.INTERRUPTED), grace_s=0.0)
+        elif (reason := verdicts.asked(self._volume.cancel(self.run_id))) is not None:
             self.stop(Verdict(State.CANCELLED, reason, Cause.INTERRUPTED))
-        elif reason := self._trouble(states):
+        elif reason := verdicts.trouble(request, self._place.task, seen):
             self.stop(Verdict(State.CANCELLED, reason, Cause.PEER_LOST))
-        elif self._serves() and all(states[task].state.ended for task in self._request.others()):
+        elif self._serves() and self._others_ended(seen):
             self.stop(Verdict(State.SUCCEEDED))
-        elif (still := self._stall.look(states)) and self._stall.speaks(self._place.task, states):
-            self.stop(Verdict(State.FAILED, short(still, _LONGEST_REASON), Cause.STALLED))
+        elif self._gate.late(seen):
+            self.stop(verdicts.late(request, mine, self._output))
+        elif (still := self._stall.look(seen)) and self._stall.speaks(self._place.task, seen):
+            self.stop(verdicts.stalled(still))
+        elif (peer := verdicts.ahead(request, mine, seen)) and not self._to_start:
+            self._again = f"{peer} was started again, and all of them together"
+            if self._program is not None:
+                self._program.signal(signal.SIGKILL)
+            else:
+                self._start_again(self._again, Cause.PEER_LOST)
+
+    def _press(self, seen: Mapping[str, TaskStatus]) -> None:
+        """A verdict stands and the program has not ended: tell it, and then end it."""
+        if self._volume.kill(self.run_id).exists():
+            self.stop(Verdict(State.CANCELLED), grace_s=0.0)
+        now = time.monotonic()
+        if self._program is None:
+            return
+        if self._kill_at is not None and now >= self._kill_at:
+            self._program.signal(signal.SIGKILL)
+        elif self._term_at is not None and (now >= self._term_at or self._others_ended(seen)):
+            self._program.signal(signal.SIGTERM)
+            self._term_at = None
+            self._kill_at = now + GRACE_S
 
     def _serves(self) -> bool:
         # A cluster of services only has nobody to wait for: there each ends by itself.
         return self._request.is_service(self._place.task) and bool(self._request.others())
 
-    def _cancelled(self) -> str | None:
-        path = self._volume.cancel(self.run_id)
-        if not path.exists():
-            return None
-        try:
-            reason = short(str(json.loads(path.read_text(encoding="utf-8"))["reason"]))
-        except (ValueError, KeyError, TypeError):
-            reason = ""
-        return reason or "cancelled"
+    def _others_ended(self, seen: Mapping[str, TaskStatus]) -> bool:
+        return all(seen[task].state.ended for task in self._request.others())
 
-    def _trouble(self, states: Mapping[str, TaskStatus]) -> str | None:
-        """The first task whose end ends this one, too; a failure explains more than its echo."""
-        others = [status for task, status in states.items() if task != self._place.task]
-        for state, words in _ENDED_SO.items():
-            if ended := [status for status in others if status.state is state]:
-                first = min(ended, key=lambda status: status.ended_unix or math.inf)
-                return short(f"{first.task} {words}: {first.reason}")
-        return None
-
-    def _declare_lost(self, states: Mapping[str, TaskStatus]) -> None:
+    def _declare_lost(self, seen: Mapping[str, TaskStatus]) -> None:
         try:
-            self._pulses.declare_lost(self._volume, self.run_id, states)
+            self._pulses.declare_lost(self._volume, self.run_id, seen)
         except OSError as error:
             # The lost one keeps its old state for now; this task has its own reason to stop.
             if self._verdict is None:
                 self.stop(self._cannot_write(error))
 
+    # ---- the end
+
     def _finish(self, program: Program) -> None:
         """The program has ended: empty its pipe, end what it left behind, and judge."""
         assert self._output is not None  # noqa: S101 (a program has an output)
+        self._disturbances.release()
         code = program.reap()
         self._output.finish(_DRAIN_S)
         self._progress()
@@ -246,38 +343,37 @@ class Execution:
             signal=signal.Signals(-code).name if code < 0 else None,
             pid=None,
         )
-        if self._verdict is None and code != 0:
-            cancelled = self._cancelled()
-            if cancelled is not None:
-                self._verdict = Verdict(State.CANCELLED, cancelled, Cause.INTERRUPTED)
-            else:
-                self._verdict = self._failed(code, self._output)
         if self._output.fault is not None:
             self._verdict = self._cannot_write(self._output.fault)
+        if self._verdict is None and (code != 0 or self._again is not None):
+            self._verdict = self._judge(code, self._output)
         if self._verdict is not None:
             self._end(self._verdict)
+        elif self._to_start:
+            return
         elif self._serves():
             # It has served all it had to; whether that was well, the others will tell.
             self._write(replace(self._status, reason="its program has ended; the others have not"))
         else:
             self._end(Verdict(State.SUCCEEDED))
 
-    def _failed(self, code: int, output: Output) -> Verdict:
-        """Why a program failed that nobody had stopped."""
-        if code >= 0:
-            why = f"exit code {code}"
-            cause = Cause.PEER_LOST if output.lost_contact else Cause.EXIT_CODE
-        elif code == -signal.SIGKILL and memory.kills() != self._oom_kills:
-            why, cause = "killed, because the memory ran out", Cause.OUT_OF_MEMORY
+    def _judge(self, code: int, output: Output) -> Verdict | None:
+        """How the task ends whose program failed without being stopped; None: it starts again."""
+        for asked in (self._volume.kill(self.run_id), self._volume.cancel(self.run_id)):
+            if (reason := verdicts.asked(asked)) is not None:
+                return Verdict(State.CANCELLED, reason, Cause.INTERRUPTED)
+        failed = verdicts.failed(code, output, oom=memory.kills() != self._oom_kills)
+        if self._again is not None:
+            self._start_again(self._again, Cause.PEER_LOST)
+        elif self._status.attempt < self._request.restarts:
+            self._voice.say(f"run {self.run_id}: {failed.reason}; it is started again")
+            self._start_again(failed.reason, failed.cause)
         else:
-            why, cause = f"killed by {signal.Signals(-code).name}", Cause.SIGNAL
-        culprit = output.culprit.line()
-        return Verdict(State.FAILED, f"{why}: {culprit}" if culprit else why, cause)
+            return failed
+        return None
 
     def _cannot_write(self, error: OSError | None) -> Verdict:
-        detail = f": {error.strerror}" if error is not None else ""
-        reason = f"the run volume {self._place.runs} cannot be written{detail}; make room on it"
-        return Verdict(State.FAILED, reason, Cause.VOLUME)
+        return verdicts.cannot_write(self._place.runs, error)
 
     def _end(self, verdict: Verdict) -> None:
         given_up = self._statuses.refresh()[self._place.task]

@@ -41,7 +41,10 @@ class Experiment:
         args: Default arguments, before the user's own, which win.
         flags: Flags of the program beside the standard ones, by name without dashes.
         steps_add_up: Whether every local step is an update of its own, so that the workers' local
-            steps add up to the global step.
+            steps add up to the global step. Then the run can do without a worker, too.
+        faults: What is done to each of its runs on purpose, as `lab.task.faults` reads it.
+        gang: Whether all tasks start again together when one does: what they hold between them
+            does not survive the end of one.
     """
 
     name: str
@@ -52,6 +55,8 @@ class Experiment:
     args: tuple[str, ...] = ()
     flags: Mapping[str, ProgramFlag] = field(default_factory=dict)
     steps_add_up: bool = False
+    gang: bool = False
+    faults: tuple[str, ...] = ()
 
 
 _MNIST_FLAGS: Final[Mapping[str, ProgramFlag]] = {
@@ -67,6 +72,7 @@ _MNIST_FLAGS: Final[Mapping[str, ProgramFlag]] = {
     "gpu_memory_fraction": ProgramFlag("share of each GPU's memory that a task takes", share),
     "record_every": ProgramFlag("local steps from one record to the next", positive),
     "checkpoint_dir": ProgramFlag("where checkpoints are kept, as a task sees it"),
+    "checkpoint_every": ProgramFlag("seconds from one checkpoint to the next", rate),
     "log_device_placement": ProgramFlag("print where each operation runs", boolean, is_switch=True),
 }
 _SYNC_FLAGS: Final[Mapping[str, ProgramFlag]] = {
@@ -90,6 +96,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             summary="one update of the shared parameters per round of gradients",
             jobs=("ps", "worker"),
             flags={**_MNIST_FLAGS, **_SYNC_FLAGS},
+            gang=True,
         ),
     )
 }

@@ -80,6 +80,9 @@ def training_flags(description: str) -> argparse.ArgumentParser:
     output.add_argument(
         "--checkpoint_dir", type=Path, help="default: the run's own; training resumes from it"
     )
+    output.add_argument(
+        "--checkpoint_every", type=rate, default=60, help="seconds a checkpoint (default: 60)"
+    )
     return parser
 
 

@@ -32,7 +32,7 @@ class Inbox:
         """The oldest request that this task has not served yet.
 
         A request that this task had begun and not ended was begun by an agent that is no more:
-        it is lost.
+        it is served again where the run's policy has its tasks restarted, else it is lost.
 
         Raises:
             OSError: The volume cannot be read, or a loss cannot be written.
@@ -45,7 +45,9 @@ class Inbox:
                 continue
             path = self._volume.status(request.run_id, self._task)
             status = read_status(path, self._task)
-            if status.state is State.PENDING:
+            if status.state is State.PENDING or (
+                not status.state.ended and status.attempt < request.restarts
+            ):
                 waiting.append(request)
                 continue
             self._known.add(name)

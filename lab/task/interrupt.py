@@ -1,4 +1,4 @@
-"""Ctrl-C for a program that waits inside TensorFlow."""
+"""Ctrl-C, or a request to end, for a program that waits inside TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,31 +6,64 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import Final
 
 EXIT_CODE: Final = 130
 """What a shell reports of a program that Ctrl-C ended."""
 
+_WORDS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "told to end"}
+_SHELLS_OWN: Final = 128
 
-def leave_on_interrupt() -> None:
-    """Make Ctrl-C end the program at once: one line, exit code 130, no traceback.
+
+class Leaving:
+    """What is to be done before the program leaves because it was told to."""
+
+    def __init__(self) -> None:
+        self._action: Callable[[], object] | None = None
+
+    def first(self, action: Callable[[], object]) -> None:
+        """Do this before; it runs in another thread than the training, and may fail."""
+        self._action = action
+
+    def leave(self, number: int) -> None:
+        """Do it, and end the process; what hangs in it is ended by whoever asked."""
+        words = _WORDS[signal.Signals(number)]
+        if self._action is not None:
+            try:
+                self._action()
+            except Exception as error:  # noqa: BLE001 (it leaves either way, and says why)
+                words += f"; {type(error).__name__}: {error}".splitlines()[0]
+        sys.stdout.flush()
+        os.write(2, f"{words}\n".encode())
+        # Not sys.exit: the main thread is inside TensorFlow, and would never hear of it.
+        os._exit(_SHELLS_OWN + number)
+
+
+def leave_on_interrupt() -> Leaving:
+    """Make Ctrl-C and SIGTERM end the program soon: one line, exit code 130 or 143, no traceback.
 
     Python's own KeyboardInterrupt waits until the running call returns, and `Server.join` and a
     `Session.run` that waits for other tasks may never return. So a thread of its own waits for
     the byte that Python's signal handler writes. Only the main thread may call this.
+
+    Returns:
+        Where the program may say what is to be done first.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        return  # A shell started it in the background: Ctrl-C is meant for another program.
+    leaving = Leaving()
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
-    signal.signal(signal.SIGINT, lambda *_: None)
-    threading.Thread(target=_leave, args=(reader,), name="interrupt", daemon=True).start()
+    for number in _WORDS:
+        # A shell started it in the background: Ctrl-C is meant for another program then.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    threading.Thread(target=_wait, args=(reader, leaving), name="interrupt", daemon=True).start()
+    return leaving
 
 
-def _leave(reader: int) -> None:
-    os.read(reader, 1)
-    sys.stdout.flush()
-    os.write(2, b"interrupted\n")
-    # Not sys.exit: the main thread is inside TensorFlow, and would never hear of it.
-    os._exit(EXIT_CODE)
+def _wait(reader: int, leaving: Leaving) -> None:
+    # Of other signals the byte tells, too: a child that ended, a terminal whose size has changed.
+    while (number := os.read(reader, 1)[0]) not in _WORDS:
+        pass
+    leaving.leave(number)

@@ -53,10 +53,10 @@ def apply_link(rate_bits: int | None, delay_us: int | None) -> str:
     from pyroute2 import IPRoute  # noqa: PLC0415
 
     with IPRoute() as netlink:
-        name, index = _interface(netlink)
-        _clear(netlink, index)
+        name, index = interface(netlink)
+        clear(netlink, index)
         if delay_us is not None:
-            _add(netlink, "netem", "the delay", index=index, handle="1:", delay=delay_us)
+            add(netlink, "netem", "the delay", index=index, handle="1:", delay=delay_us)
         if rate_bits is not None:
             # Behind a delay it is netem's child, otherwise it stands alone.
             place = {"parent": "1:1"} if delay_us is not None else {"handle": "1:"}
@@ -65,13 +65,18 @@ def apply_link(rate_bits: int | None, delay_us: int | None) -> str:
             limit = burst + int(rate * _LATENCY_S)
             # A `rate` that is a number means bytes per second.
             options = {"rate": rate, "burst": burst, "limit": limit}
-            _add(netlink, "tbf", "the rate", index=index, **place, **options)
+            add(netlink, "tbf", "the rate", index=index, **place, **options)
         # Behind those: who may not change a link is told by them.
         netlink.link("set", index=index, mtu=LINK_MTU)
     return name
 
 
-def _interface(netlink: Any) -> tuple[str, int]:  # noqa: ANN401 (pyroute2 has no types)
+def interface(netlink: Any) -> tuple[str, int]:  # noqa: ANN401 (pyroute2 has no types)
+    """Name and index of the one interface beside the loopback.
+
+    Raises:
+        LinkError: There is none, or more than one.
+    """
     found = [
         (link.get("ifname"), link["index"])
         for link in netlink.get_links()
@@ -85,14 +90,25 @@ def _interface(netlink: Any) -> tuple[str, int]:  # noqa: ANN401 (pyroute2 has n
     return str(name), int(index)
 
 
-def _clear(netlink: Any, index: int) -> None:  # noqa: ANN401
+def clear(netlink: Any, index: int) -> None:  # noqa: ANN401
     """Take away what an earlier link left."""
     for discipline in netlink.get_qdiscs(index=index):
         if discipline.get("kind") in {"tbf", "netem"} and discipline["parent"] == _ROOT:
             netlink.tc("del", index=index, parent=_ROOT)
 
 
-def _add(netlink: Any, kind: str, what: str, **options: Any) -> None:  # noqa: ANN401
+def add(netlink: Any, kind: str, what: str, **options: Any) -> None:  # noqa: ANN401
+    """Add a queueing discipline.
+
+    Args:
+        netlink: The kernel.
+        kind: `tbf` or `netem`.
+        what: What it is for, in words: `the rate`.
+        **options: Its place and its numbers, as pyroute2 takes them.
+
+    Raises:
+        LinkError: The kernel lacks it, or the caller may not add it.
+    """
     from pyroute2 import NetlinkError  # noqa: PLC0415
 
     try:
@@ -101,7 +117,7 @@ def _add(netlink: Any, kind: str, what: str, **options: Any) -> None:  # noqa: A
         if error.code == errno.ENOENT:
             raise LinkError(
                 f"this kernel has no {kind}, which {what} of a link needs; "
-                f"load it with `modprobe sch_{kind}`, or take {what} out of the description"
+                f"load it with `modprobe sch_{kind}`, or leave {what} out"
             ) from error
         if error.code == errno.EPERM:
             raise LinkError(f"{what} of the link needs the capability NET_ADMIN") from error

@@ -7,8 +7,9 @@ import shlex
 
 from lab.task.experiments import EXPERIMENTS
 from lab.task.place import Place
+from lab.task.policy import outcome
 from lab.task.presence import Pulses
-from lab.task.protocol import Request, Volume, new_run_id
+from lab.task.protocol import READY_S, Request, Volume, new_run_id
 from lab.task.states import State
 from lab.task.statuses import Statuses
 
@@ -45,6 +46,8 @@ def request_for(place: Place) -> Request:
         args=(*experiment.args, *flags),
         cluster=place.cluster,
         services=experiment.services,
+        ready_s=READY_S,
+        gang=experiment.gang,
     )
 
 
@@ -53,22 +56,23 @@ class Verdict:
 
     def __init__(self, volume: Volume, request: Request, leader: str) -> None:
         self._volume = volume
-        self._run_id = request.run_id
+        self._request = request
         self._statuses = Statuses(volume, request.run_id, request.tasks())
         self._pulses = Pulses(volume, [task for task in request.tasks() if task != leader])
 
     def exit_code(self) -> int | None:
-        """None while a task has not ended; 0 if all of them succeeded, else 1.
+        """None while a task has not ended; 0 if the run succeeded, else 1.
 
         Raises:
             OSError: The volume cannot be written.
         """
         states = self._statuses.refresh()
         self._pulses.beat()
-        self._pulses.declare_lost(self._volume, self._run_id, states)
+        self._pulses.declare_lost(self._volume, self._request.run_id, states)
         if not all(status.state.ended for status in states.values()):
             return None
-        return int(any(status.state is not State.SUCCEEDED for status in states.values()))
+        state, _ = outcome(self._request, states)
+        return int(state is not State.SUCCEEDED)
 
     def lines(self) -> list[str]:
         """One line for each task."""

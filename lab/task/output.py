@@ -17,8 +17,10 @@ import os
 import select
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 from lab.records import PREFIX, Record, RecordError, parse_record
 from lab.task.culprit import Culprit
@@ -34,7 +36,10 @@ _READ_BYTES = 256 * 1024
 _POLL_MS = 200
 
 _PREFIX = PREFIX.encode()
+_LAST_LINES = 3
 _TRAINING = frozenset({"step", "epoch"})
+STARTING: Final = "starting"
+"""The status of a `start` record whose program is not ready yet, and will say so."""
 
 
 class Lines:
@@ -105,8 +110,8 @@ class Output(threading.Thread):
     """Reads a program's pipe until its end.
 
     Attributes:
-        started: Whether the program has sent its first record, of kind `start`, or TensorFlow has
-            said that its server has started.
+        started: Whether the program is ready: a record of it says so, or that it has started, and
+            not that it is still `starting`; or TensorFlow has said that its server has started.
         training: Whether it has sent, or printed like a listing, a step or an epoch.
         fault: Why its output could no longer be written, or None.
         culprit: Reads the log for what made the program fail.
@@ -114,6 +119,7 @@ class Output(threading.Thread):
         stepped_unix: When that one came, in seconds since the epoch, or None.
         message: What the newest event says; empty from the first step on.
         lost_contact: Whether the program says that another task was gone.
+        last_lines: The last lines that it printed and that are no records, safe to show.
     """
 
     def __init__(
@@ -149,6 +155,8 @@ class Output(threading.Thread):
         self._began = time.monotonic()
         self._writes_records = False
         self._give_up_at: float | None = None
+        self._writing = threading.Lock()
+        self._closed = False
         self.started = False
         self.training = False
         self.fault: OSError | None = None
@@ -157,6 +165,7 @@ class Output(threading.Thread):
         self.stepped_unix: float | None = None
         self.message = ""
         self.lost_contact = False
+        self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
     def finish(self, within_s: float) -> None:
         """Wait for the end of the pipe, but no longer than this; the files are closed then."""
@@ -172,11 +181,13 @@ class Output(threading.Thread):
             self._handle(list(lines.close()))
         finally:
             os.close(self._descriptor)
-            for file in (self._records, self._log):
-                try:
-                    file.close()
-                except OSError as error:
-                    self.fault = self.fault or error
+            with self._writing:
+                self._closed = True
+                for file in (self._records, self._log):
+                    try:
+                        file.close()
+                    except OSError as error:
+                        self.fault = self.fault or error
 
     def _pieces(self) -> Iterator[bytes]:
         os.set_blocking(self._descriptor, False)
@@ -202,22 +213,36 @@ class Output(threading.Thread):
             if record is None:
                 log += line + b"\n"
                 self.culprit.feed(line)
+                if words := short(line):
+                    self.last_lines.append(words)
                 record = self._derived(line)
             if record is not None:
                 self._follow(record, now)
                 signed = self._identity.sign(record, now, elapsed_s)
                 records += json.dumps(signed).encode() + b"\n"
             echo += visible(line.removesuffix(b"\r")).encode() + b"\n"
-        if self.fault is None:
-            try:
-                if records:
-                    self._records.append(bytes(records))
-                if log:
-                    self._log.append(bytes(log))
-            except OSError as error:
-                self.fault = error
+        self._append(bytes(records), bytes(log))
         if echo:
             self._echo(bytes(echo))
+
+    def note(self, message: str) -> None:
+        """Add an event of the agent's own to the records; nothing once they are closed."""
+        event: Record = {"kind": "event", "message": message}
+        signed = self._identity.sign(event, time.time(), time.monotonic() - self._began)
+        self._append(json.dumps(signed).encode() + b"\n", b"")
+        self._echo(visible(message).encode() + b"\n")
+
+    def _append(self, records: bytes, log: bytes) -> None:
+        with self._writing:
+            if self.fault is not None or self._closed:
+                return
+            try:
+                if records:
+                    self._records.append(records)
+                if log:
+                    self._log.append(log)
+            except OSError as error:
+                self.fault = error
 
     def _follow(self, record: Record, now: float) -> None:
         """What the others have to know of where this task stands."""
@@ -242,7 +267,7 @@ class Output(threading.Thread):
         if record is None:
             return None
         self._writes_records = True
-        self.started = self.started or record["kind"] == "start"
+        self.started = self.started or _is_ready(record)
         self.training = self.training or record["kind"] in _TRAINING
         return record
 
@@ -258,3 +283,9 @@ class Output(threading.Thread):
         else:
             self.training = self.training or record["kind"] in _TRAINING
         return record
+
+
+def _is_ready(record: Record) -> bool:
+    if record["kind"] == "start":
+        return record.get("status") != STARTING
+    return record.get("status") == READY

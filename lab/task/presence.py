@@ -1,7 +1,13 @@
-"""That an agent is there, and whether the others still are."""
+"""That an agent is there, and whether the others still are.
+
+Two signs tell. An agent holds a lock as long as it lives, which the kernel takes back at its death,
+however it dies: who can take that lock knows at once. And its heart beats: an agent that lives and
+does nothing any more (or one on another machine, whose locks may not be seen) is missed by that.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -24,7 +30,10 @@ class Presence:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._path = Volume(place.runs).agent(place.task)
+        volume = Volume(place.runs)
+        self._path = volume.agent(place.task)
+        self._lock_path = volume.life(place.task)
+        self._lock: int | None = None
         self._started = time.time()
         self._beaten = 0.0
 
@@ -45,7 +54,20 @@ class Presence:
         }
         # Only this directory: a volume that was removed must not come back by itself.
         self._path.parent.mkdir(exist_ok=True)
+        self._live()
         write_atomically(self._path, json.dumps(said))
+
+    def _live(self) -> None:
+        """Hold the lock from now on; programs do not inherit it."""
+        if self._lock is not None:
+            os.close(self._lock)
+        self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # Who asks whether it is free holds it for a moment.
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        except OSError:
+            # A file system without locks: the heart alone tells.
+            self._lock_path.unlink(missing_ok=True)
 
     def beat(self) -> None:
         """Once a second, whenever it is called."""
@@ -68,26 +90,41 @@ class _Pulse:
     stamp: int | None = None
     seen: bool = False
     silent_s: float = 0.0
+    dead: bool = False
 
 
 class Pulses:
-    """The heartbeats of other agents.
+    """The lives of other agents.
 
     Times of day are not compared, because clocks are set: a heart stands still when it has not
     moved while this process was watching. Each look adds at most one second, so that a process
     that was itself stopped for a minute does not take the others for dead.
     """
 
-    def __init__(self, volume: Volume, tasks: Iterable[str]) -> None:
+    def __init__(self, volume: Volume, tasks: Iterable[str], *, patient: bool = False) -> None:
+        """Begin to watch.
+
+        Args:
+            volume: Where the agents meet.
+            tasks: Whose agents.
+            patient: Whether one that has died may come back, and so counts as silent only.
+        """
         self._paths: dict[str, Path] = {task: volume.agent(task) for task in tasks}
+        self._locks: dict[str, Path] = {task: volume.life(task) for task in self._paths}
+        self._patient = patient
         self._pulses = {task: _Pulse() for task in self._paths}
         self._looked = time.monotonic()
+        self._tried = 0.0
 
     def beat(self) -> None:
-        """Look at every heart."""
+        """Look at every heart, and, at most once in `BEAT_S`, at every lock."""
         now = time.monotonic()
         passed = min(now - self._looked, BEAT_S)
         self._looked = now
+        if now - self._tried >= BEAT_S:
+            self._tried = now
+            for task, lock in self._locks.items():
+                self._pulses[task].dead = _is_free(lock)
         for task, path in self._paths.items():
             pulse = self._pulses[task]
             try:
@@ -106,6 +143,8 @@ class Pulses:
     def why_lost(self, task: str) -> str | None:
         """Why a task's agent is lost, in words; None while it is not."""
         pulse = self._pulses[task]
+        if pulse.seen and pulse.dead and not self._patient:
+            return "its agent has died"
         if pulse.seen and pulse.silent_s >= LOST_AFTER_S:
             return f"its agent has been silent for {LOST_AFTER_S:.0f} s"
         if not pulse.seen and pulse.silent_s >= COME_WITHIN_S:
@@ -130,3 +169,18 @@ class Pulses:
                     ended_unix=time.time(),
                 )
                 write_status(volume.status(run_id, task), lost)
+
+
+def _is_free(lock: Path) -> bool:
+    """Whether nobody holds a lock; False where that cannot be told."""
+    try:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

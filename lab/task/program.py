@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -13,9 +14,12 @@ from typing import Final
 from lab.task.data import DataError
 from lab.task.protocol import LOST_CONTACT
 from lab.task.recorder import Recorder
+from lab.task.statuses import read_status
 
 FAILED: Final = 1
 WRONG_INPUT: Final = 2
+
+_LOOK_S: Final = 0.02
 
 # What TensorFlow raises when another task of the cluster does not answer any more.
 _PEER_LOST: Final = ("UnavailableError", "AbortedError")
@@ -34,6 +38,22 @@ def run_directory(environment: Mapping[str, str] | None = None) -> Path | None:
     """The directory of the run that this program belongs to; None when it was started by hand."""
     value = (os.environ if environment is None else environment).get("LAB_RUN_DIR")
     return Path(value) if value else None
+
+
+def wait_for_start(environment: Mapping[str, str] | None = None) -> None:
+    """Wait until the task agent gives the word to train; by hand there is nothing to wait for."""
+    word = (os.environ if environment is None else environment).get("LAB_START")
+    while word and not Path(word).exists():
+        time.sleep(_LOOK_S)
+
+
+def ended_tasks(environment: Mapping[str, str] | None = None) -> set[str]:
+    """Names of the tasks of this run that have ended; by hand nobody knows of any."""
+    directory = run_directory(environment)
+    if directory is None:
+        return set()
+    states = {path.stem: read_status(path, path.stem) for path in directory.glob("status/*.json")}
+    return {task for task, status in states.items() if status.state.ended}
 
 
 def make_directory(path: Path) -> None:

@@ -4,13 +4,17 @@ The run volume is the only channel::
 
     requests/<run_id>.json        a request: what every task agent is to start
     agents/<task>.json            an agent's presence; its modification time is the heartbeat
+    agents/<task>.lock            locked by the agent as long as it lives
     <run_id>/tasks/<task>.jsonl   records, one JSON object a line      (appended by the agent)
     <run_id>/logs/<task>.log      every other line, verbatim            (appended by the agent)
     <run_id>/status/<task>.json   the task's state                      (replaced atomically)
     <run_id>/cancel.json          asks every agent to end the run       (created once)
+    <run_id>/kill.json            the same, at once                     (created once)
+    <run_id>/start/<task>         tells the task's program to train     (created by its agent)
+    <run_id>/faults/<n>.json      a fault that was asked for during the run
     <run_id>/program/             a program of one's own, and its modules (by the helper)
     <run_id>/model/, checkpoints/, tb/<task>/                           (the programs' own)
-    incoming/<run_id>/            such a program on its way, before the request is made
+    incoming/<run_id>/            program/ and checkpoints/ on their way, before the request is made
 """
 
 from __future__ import annotations
@@ -20,11 +24,12 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from lab.task.policy import OnFailure
 from lab.task.states import Cause, State
 
 RUN_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
@@ -45,11 +50,27 @@ CLUSTER_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
 STALL_S: Final[float] = 300
 """Seconds without a new global step that are too many, where nobody says otherwise."""
 
+READY_S: Final[float] = 120
+"""Seconds within which every program must be ready, where nobody says otherwise."""
+
 LOST_CONTACT: Final = "lost contact with"
 """So begins the last word of a program that misses another task."""
 
 LOST_AFTER_S: Final = 15.0
 """An agent whose heartbeat stands still for this long is lost, in seconds."""
+
+
+_CHIEFS: Final = ("chief-0", "worker-0")
+
+
+def task_names(cluster: ClusterSpec) -> list[str]:
+    """Names of all tasks in the cluster's order, `worker-0` for `/job:worker/task:0`."""
+    return [f"{job}-{i}" for job, hosts in cluster.items() for i in range(len(hosts))]
+
+
+def chief_of(tasks: Sequence[str]) -> str | None:
+    """The task that initializes and saves: the chief, else the first worker, if any."""
+    return next((task for task in _CHIEFS if task in tasks), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +90,13 @@ class Request:
         data_dir: Directory with a student's own data, or "" for the data that is shipped.
         submitted_unix: When it was submitted, in seconds since the epoch.
         stall_s: Seconds without a new global step after which the run has failed; 0: no limit.
+        ready_s: Seconds within which every program must be ready; 0: no limit.
+        start: Task to the moment at which it starts, as `parse_when` reads it; a task that is not
+            among them starts with the others.
+        on_failure: What becomes of the run when a task fails.
+        restarts: How often each task is started again at most.
+        gang: Whether all tasks start again together when one does.
+        faults: What is to be done to it, as `lab.task.faults` reads it.
     """
 
     run_id: str
@@ -82,10 +110,16 @@ class Request:
     own: bool = False
     cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
     stall_s: float = STALL_S
+    ready_s: float = 0.0
+    start: Mapping[str, str] = field(default_factory=dict)
+    on_failure: OnFailure = OnFailure.FAIL
+    restarts: int = 0
+    gang: bool = False
+    faults: tuple[str, ...] = ()
 
     def tasks(self) -> list[str]:
-        """Names of all tasks in the cluster's order, `worker-0` for `/job:worker/task:0`."""
-        return [f"{job}-{i}" for job, hosts in self.cluster.items() for i in range(len(hosts))]
+        """Names of all tasks, in the cluster's order."""
+        return task_names(self.cluster)
 
     def others(self) -> list[str]:
         """Names of the tasks whose end ends the run: all that are no service."""
@@ -94,6 +128,21 @@ class Request:
     def is_service(self, task: str) -> bool:
         """Whether this task serves the others and ends when they have ended."""
         return task.rpartition("-")[0] in self.services
+
+    @property
+    def chief(self) -> str | None:
+        """The task that initializes and saves, if any."""
+        return chief_of(self.tasks())
+
+    @property
+    def waits(self) -> bool:
+        """Whether its program waits for the word to train."""
+        return not self.own
+
+    def can_do_without(self, task: str) -> bool:
+        """Whether the run goes on when this task has failed."""
+        free = not self.is_service(task) and task != self.chief
+        return free and self.on_failure is OnFailure.CONTINUE
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -109,7 +158,8 @@ class Request:
         try:
             raw: dict[str, Any] = json.loads(text)
             tuples: dict[str, Any] = {name: tuple(raw[name]) for name in _TUPLES if name in raw}
-            request = cls(**{**raw, **tuples})
+            policy = OnFailure(raw.get("on_failure", OnFailure.FAIL))
+            request = cls(**{**raw, **tuples, "on_failure": policy})
             names = request.tasks()
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a request: {error}") from error
@@ -121,7 +171,26 @@ class Request:
         return request
 
 
-_TUPLES: Final = ("args", "services", "cluster_flags")
+_TUPLES: Final = ("args", "services", "cluster_flags", "faults")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """How an earlier start of a task's program ended.
+
+    Attributes:
+        reason: Why, in words.
+        cause: The same in a word.
+        started_unix: When it was started, in seconds since the epoch, or None.
+        ended_unix: When it had ended, in seconds since the epoch.
+        global_step: The highest that its records have told, or None.
+    """
+
+    reason: str
+    cause: Cause | None
+    started_unix: float | None
+    ended_unix: float
+    global_step: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +211,7 @@ class TaskStatus:
         global_step: The highest that its records have told, or None.
         stepped_unix: When that one came, in seconds since the epoch, or None.
         message: What its newest event says: mostly what it waits for; may be empty.
+        earlier: How the attempts before this one ended, the first one first.
     """
 
     task: str
@@ -157,6 +227,7 @@ class TaskStatus:
     global_step: int | None = None
     stepped_unix: float | None = None
     message: str = ""
+    earlier: tuple[Attempt, ...] = ()
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -171,11 +242,21 @@ class TaskStatus:
         """
         try:
             raw = json.loads(text)
-            cause = raw.get("cause")
-            known = {"state": State(raw["state"]), "cause": None if cause is None else Cause(cause)}
+            known = {
+                "state": State(raw["state"]),
+                "cause": _cause(raw.get("cause")),
+                "earlier": tuple(
+                    Attempt(**{**each, "cause": _cause(each.get("cause"))})
+                    for each in raw.get("earlier", ())
+                ),
+            }
             return cls(**{**raw, **known})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a task status: {error}") from error
+
+
+def _cause(word: str | None) -> Cause | None:
+    return None if word is None else Cause(word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +283,10 @@ class Volume:
         """The presence of one task's agent."""
         return self.agents / f"{task}.json"
 
+    def life(self, task: str) -> Path:
+        """The file that one task's agent has locked as long as it lives."""
+        return self.agents / f"{task}.lock"
+
     def request(self, run_id: str) -> Path:
         """The file of one request."""
         return self.requests / f"{run_id}.json"
@@ -225,6 +310,18 @@ class Volume:
     def cancel(self, run_id: str) -> Path:
         """The file whose presence asks every agent to end the run."""
         return self.run(run_id) / "cancel.json"
+
+    def kill(self, run_id: str) -> Path:
+        """The file whose presence asks every agent to end the run at once."""
+        return self.run(run_id) / "kill.json"
+
+    def start(self, run_id: str, task: str) -> Path:
+        """The file whose presence tells a task's program to train."""
+        return self.run(run_id) / "start" / task
+
+    def faults(self, run_id: str) -> Path:
+        """Where faults are told that were asked for during the run."""
+        return self.run(run_id) / "faults"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class Cause(StrEnum):
     EXIT_CODE = "exit code"
     SIGNAL = "signal"
     OUT_OF_MEMORY = "out of memory"
+    TIME_OUT = "time-out"
     STALLED = "stalled"
     PEER_LOST = "peer lost"
     NODE_LOST = "node lost"
@@ -61,7 +62,6 @@ FOLLOWS: Final[Mapping[State, frozenset[State]]] = {
 """Which states may follow a state; a task that stays where it is has no new state."""
 
 _WORST_FIRST: Final = (State.FAILED, State.LOST, State.CANCELLED)
-_FOREMOST_FIRST: Final = (State.TRAINING, State.READY, State.STARTING, State.PENDING)
 
 
 class WrongTransitionError(ValueError):
@@ -81,11 +81,13 @@ def check(before: State, after: State) -> None:
 def run_state(states: Iterable[State]) -> State:
     """The state of a run, from those of its tasks.
 
-    While one has not ended, the run stands where the foremost of them stands; at the end, the
-    worst of them says how it ended.
+    While one has not ended, the run trains as soon as one of them does, is ready when all are, and
+    starts with the first of them; at the end, the worst of them says how it ended.
     """
     found = set(states)
     if found <= ENDED:
         return next((state for state in _WORST_FIRST if state in found), State.SUCCEEDED)
     # Where one has ended, the run has begun, whatever the others do.
-    return State.TRAINING if found & ENDED else next(s for s in _FOREMOST_FIRST if s in found)
+    if State.TRAINING in found or found & ENDED:
+        return State.TRAINING
+    return found.pop() if len(found) == 1 else State.STARTING

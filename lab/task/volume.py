@@ -3,9 +3,11 @@
 Where the volume is a directory of this machine, the functions are called as they are. Where it
 lies inside containers, `python -m lab.task.volume` is called in one of them::
 
-    submit REQUEST              hand a request (JSON) to the agents; a program of the user's own
-                                lies in incoming/<run_id>/ by then
+    submit REQUEST              hand a request (JSON) to the agents; what belongs to the run lies in
+                                incoming/<run_id>/ by then: program/, checkpoints/
     cancel RUN REASON           ask the agents to end a run
+    kill RUN REASON             the same, at once: programs get no time to save anything
+    fault RUN FAULT             ask them to do something to it (`lab.task.faults`)
     requests                    all requests, one line of JSON each, oldest first
     ship RUN OFFSETS... [--follow [--leash]]
                                 bring a run home, as frames (`lab.task.frames`); the offsets in
@@ -28,7 +30,9 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
+from lab.task import faults
 from lab.task.frames import FrameError, frame, read_frames
 from lab.task.protocol import RUN_ID, Chunk, Request, TaskStatus, Volume
 from lab.task.shipping import NoSuchRun, find, ship
@@ -43,6 +47,7 @@ __all__ = [
     "ended",
     "find",
     "frame",
+    "kill",
     "main",
     "read_frames",
     "requests",
@@ -51,8 +56,11 @@ __all__ = [
     "submit",
 ]
 
+INCOMING: Final = ("program", "checkpoints")
+"""What may come to the volume for a run before its request is made."""
+
 _USAGE = (
-    "usage: submit REQUEST | cancel RUN REASON | requests |"
+    "usage: submit REQUEST | cancel RUN REASON | kill RUN REASON | fault RUN FAULT | requests |"
     " ship RUN OFFSETS... [--follow [--leash]]"
 )
 _SHIP_SWITCHES: tuple[list[str], ...] = ([], ["--follow"], ["--follow", "--leash"])
@@ -74,7 +82,7 @@ class VolumeBusy(Exception):  # noqa: N818 (it names a state, as BlockingIOError
 def submit(volume: Volume, request: Request) -> None:
     """Hand a request to the agents, unless another run is under way.
 
-    A program of the user's own leaves `incoming/` either way: for its run, or for good.
+    What came for it leaves `incoming/` either way: for its run, or for good.
 
     Raises:
         VolumeBusy: Another run is under way.
@@ -90,9 +98,11 @@ def submit(volume: Volume, request: Request) -> None:
                     raise VolumeBusy(other.run_id)
             run = volume.run(request.run_id)
             run.mkdir()
-            if request.own:
-                volume.incoming(request.run_id).rename(volume.program(request.run_id))
-            for name in ("tasks", "logs", "status"):
+            for name in INCOMING:
+                arrived = volume.incoming(request.run_id) / name
+                if arrived.is_dir():
+                    arrived.rename(run / name)
+            for name in ("tasks", "logs", "status", "start"):
                 (run / name).mkdir()
             for task in request.tasks():
                 write_status(volume.status(request.run_id, task), TaskStatus(task, State.PENDING))
@@ -108,12 +118,25 @@ def cancel(volume: Volume, run_id: str, reason: str) -> None:
         NoSuchRun: There is none of this name.
         OSError: The volume cannot be written.
     """
+    _ask(volume, run_id, volume.cancel(run_id), reason)
+
+
+def kill(volume: Volume, run_id: str, reason: str) -> None:
+    """Ask the agents to end a run at once; the first reason stays.
+
+    Raises:
+        NoSuchRun: There is none of this name.
+        OSError: The volume cannot be written.
+    """
+    cancel(volume, run_id, reason)
+    _ask(volume, run_id, volume.kill(run_id), reason)
+
+
+def _ask(volume: Volume, run_id: str, path: Path, reason: str) -> None:
     if not RUN_ID.fullmatch(run_id) or not volume.request(run_id).is_file():
         raise NoSuchRun(run_id)
     with contextlib.suppress(FileExistsError):
-        _publish(
-            volume.cancel(run_id), json.dumps({"reason": reason[:300], "time_unix": time.time()})
-        )
+        _publish(path, json.dumps({"reason": reason[:300], "time_unix": time.time()}))
 
 
 def requests(volume: Volume) -> list[Request]:
@@ -182,6 +205,10 @@ def main(argv: Sequence[str], root: Path) -> int:
                 submit(volume, Request.from_json(text))
             case ["cancel", run_id, reason]:
                 cancel(volume, run_id, reason)
+            case ["kill", run_id, reason]:
+                kill(volume, run_id, reason)
+            case ["fault", run_id, text]:
+                faults.tell(volume, run_id, text)
             case ["requests"]:
                 sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
             case ["ship", run_id, first, *rest] if (switches := _switches(rest)) in _SHIP_SWITCHES:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.backends import Check, Chunk, Environment, Say, TaskInfo, no_check
+from lab.backends import NOTHING, Check, Chunk, Environment, Say, TaskInfo, no_check
 from lab.errors import LabError
 from lab.pinning import Sight
 from lab.plan import Plan, PlannedNode, PlannedTask
+from lab.task import faults
 from lab.task import volume as volumes
 from lab.task.protocol import Request, TaskStatus, Volume, write_atomically
 from lab.task.states import State
@@ -130,6 +131,8 @@ class FakeEnvironment(Environment):
     is_here: bool = True
     sights: Mapping[str, Sight] = field(default_factory=dict)
     threads: list[threading.Thread] = field(default_factory=list)
+    disturbed: list[tuple[str, ...]] = field(default_factory=list)
+    unshakable: str = ""
 
     @property
     def volume(self) -> Volume:
@@ -144,10 +147,10 @@ class FakeEnvironment(Environment):
             for each in self.plan.tasks
         ]
 
-    def submit(self, request: Request, program: Path | None = None) -> None:
+    def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
         try:
-            if program is not None:
-                shutil.copytree(program, self.volume.incoming(request.run_id))
+            for name, folder in parts.items():
+                shutil.copytree(folder, self.volume.incoming(request.run_id) / name)
             volumes.submit(self.volume, request)
         except volumes.VolumeBusy as error:
             raise LabError(str(error), "wait until it has ended") from error
@@ -157,6 +160,17 @@ class FakeEnvironment(Environment):
 
     def cancel(self, run_id: str, reason: str) -> None:
         volumes.cancel(self.volume, run_id, reason)
+
+    def kill(self, run_id: str, reason: str) -> None:
+        volumes.kill(self.volume, run_id, reason)
+
+    def disturb(self, node: str, words: Sequence[str]) -> None:
+        if self.unshakable:
+            raise LabError(f"node {node}: {self.unshakable}")
+        self.disturbed.append((node, *words))
+
+    def tell(self, run_id: str, fault: str) -> None:
+        faults.tell(self.volume, run_id, fault)
 
     def runs(self) -> list[Request]:
         return volumes.requests(self.volume)
@@ -217,3 +231,6 @@ class FakeBackend:
 
     def all(self) -> list[FakeEnvironment]:
         return [self.environment] if self.environment else []
+
+    def remains(self) -> list[FakeEnvironment]:
+        return []

@@ -186,7 +186,8 @@ def test_print_of_a_listing_becomes_a_record_and_stays_in_the_log(tmp_path: Path
         (STEP, False, True),
         (b"worker=2, final accuracy = 0.8894", False, False),
         (b"lab kind=start", True, False),
-        (b"lab kind=event status=ready", False, False),
+        (b"lab kind=event status=ready", True, False),
+        (b"lab kind=start status=starting", False, False),
         (
             b"2017-10-31 16:00:00.1: step 0, loss = 2 (8.4 examples/sec; 0.012 sec/batch)",
             False,
@@ -523,7 +524,7 @@ def test_delay_of_a_link_holds_or_is_refused_by_name() -> None:
     assert done.stdout in (
         "['netem', 'tbf']\n",
         "this kernel has no netem, which the delay of a link needs; load it with "
-        "`modprobe sch_netem`, or take the delay out of the description\n",
+        "`modprobe sch_netem`, or leave the delay out\n",
     ), done.stderr
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from lab.backends import Chunk, TaskInfo
 from lab.errors import LabError
+from lab.run.conduct import conduct
 from lab.run.directory import RunDir
 from lab.run.homecoming import bring_all_home
-from lab.run.launch import Order, conduct, prepare
+from lab.run.launch import Order, prepare
 from lab.run.lifecycle import NoView
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, Volume
@@ -77,6 +78,12 @@ def until_released(volume: Volume, request: Request) -> None:
     (volume.run(request.run_id) / "model/weights").write_text("trained")
     for task in request.tasks():
         end(volume, request.run_id, task, State.SUCCEEDED, exit_code=0)
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that do not end are not waited for."""
+    monkeypatch.setattr("lab.run.conduct.COLLECT_S", 0.1)
 
 
 @pytest.fixture

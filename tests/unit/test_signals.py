@@ -11,19 +11,19 @@ from pathlib import Path
 import pytest
 
 from lab import signals
-from lab.backends.compose import ComposeBackend
+from lab.backends.compose import ComposeBackend, state
 from lab.backends.compose import backend as compose
 from lab.backends.compose.removal import NOTHING
 from lab.backends.local import backend as local
 from lab.backends.local.state import Place
 from lab.cli import main
 from lab.cli.commands import up
-from lab.cli.failures import INTERRUPTED
 from lab.errors import LabError
+from lab.signals import INTERRUPTED
 from tests.unit.fakes import FakeBackend, FakeEnvironment
 from tests.unit.test_cli import CLUSTER
 
-ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 @pytest.fixture(autouse=True)
@@ -44,10 +44,97 @@ def hit(number: int) -> None:
     signal.raise_signal(number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", ALL)
 def test_a_signal_is_like_ctrl_c(number: int) -> None:
     with pytest.raises(KeyboardInterrupt), signals.as_interrupt():
         hit(number)
+
+
+def interrupts(*numbers: int) -> int:
+    """How many KeyboardInterrupts these signals make, one after the other."""
+    count = 0
+    with signals.as_interrupt():
+        for number in numbers:
+            try:
+                hit(number)
+            except KeyboardInterrupt:
+                count += 1
+    return count
+
+
+def test_signals_that_follow_each_other_closely_are_one() -> None:
+    assert interrupts(signal.SIGTERM, signal.SIGTERM, signal.SIGINT) == 1
+
+
+@pytest.mark.parametrize(
+    ("second", "count"), [(signal.SIGINT, 2), (signal.SIGQUIT, 2), (signal.SIGHUP, 1)]
+)
+def test_a_second_signal_is_another_but_for_a_closed_terminal(
+    monkeypatch: pytest.MonkeyPatch, second: int, count: int
+) -> None:
+    monkeypatch.setattr(signals, "SAME_S", 0.0)
+    assert interrupts(signal.SIGHUP, second) == count
+
+
+def test_a_signal_of_an_inner_block_is_the_first_of_the_outer_one() -> None:
+    with signals.as_interrupt():
+        with pytest.raises(KeyboardInterrupt), signals.as_interrupt():
+            hit(signal.SIGINT)
+        hit(signal.SIGINT)
+
+
+def test_who_is_impatient_is_interrupted_and_only_once() -> None:
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(KeyboardInterrupt), signals.impatient(0.01):
+        signal.pause()
+    with signals.impatient(60):
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    assert signal.getsignal(signal.SIGALRM) is before
+
+
+def test_ctrl_z_pauses_the_view_around_a_real_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[object] = []
+
+    def stop(_pid: int, number: int) -> None:
+        done.append((signal.getsignal(number), number))
+
+    monkeypatch.setattr("lab.signals.os.kill", stop)
+    with signals.around_a_stop(lambda: done.append("away"), lambda: done.append("back")):
+        for _ in range(2):
+            hit(signal.SIGTSTP)
+    stopped = (signal.SIG_DFL, signal.SIGTSTP)
+    assert done == ["away", stopped, "back"] * 2
+    assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
+
+
+def test_ctrl_z_that_is_ignored_stays_so() -> None:
+    signal.signal(signal.SIGTSTP, signal.SIG_IGN)
+    try:
+        with signals.around_a_stop(pytest.fail, pytest.fail):
+            hit(signal.SIGTSTP)
+    finally:
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_a_signal_shows_no_traceback_and_dumps_no_core(number: int) -> None:
+    """At any moment of a command's life, from its first line on."""
+    program = "import sys, os, signal\nfrom lab import __main__ as lab\n{}lab.main()\n"
+    kill = f"os.kill(os.getpid(), {int(number)})"
+    moments = {
+        "while it is loaded": "sys.meta_path.insert(0, type('F', (), {'find_spec': staticmethod("
+        f"lambda name, *_: {kill} if name == 'lab.cli' else None)}})())\n",
+        "while it is wound up": f"import atexit\natexit.register(lambda: {kill})\n",
+    }
+    for moment, line in moments.items():
+        done = subprocess.run(
+            [sys.executable, "-c", program.format(line), "--version"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (INTERRUPTED, ""), moment
 
 
 def test_a_hangup_that_is_ignored_stays_so() -> None:
@@ -81,7 +168,7 @@ def test_a_failed_boot_of_containers_is_cleaned_up_whatever_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: list[int]
 ) -> None:
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
-    file = compose.state.keep("mnist", "services: {}\n")
+    file = state.keep("mnist", "services: {}\n")
 
     def refuses() -> None:
         raise LabError("the engine refused")

@@ -77,10 +77,12 @@ def states(*steps: int | None, **messages: str) -> dict[str, TaskStatus]:
     }
 
 
-def watched(patience_s: float, looks: list[dict[str, TaskStatus]]) -> list[str | None]:
+def watched(
+    patience_s: float, looks: list[dict[str, TaskStatus]], *, counts: bool = False
+) -> list[str | None]:
     """What a watch says that looks once a second."""
     clock = Clock()
-    stall = Stall(patience_s, WORKERS, clock)
+    stall = Stall(patience_s, WORKERS, counts=counts, monotonic=clock)
     found = []
     for look in looks:
         clock.now += 1.0
@@ -114,9 +116,25 @@ def test_no_step_at_all_or_no_limit_is_never_a_stall(patience_s: float) -> None:
     assert watched(patience_s, [look] * 50) == [None] * 50
 
 
+def test_a_program_that_counts_is_missed_before_its_first_step_too() -> None:
+    ready = {task: TaskStatus(task, State.READY) for task in WORKERS}
+    starting = ready | {"worker-1": TaskStatus("worker-1", State.STARTING)}
+    assert watched(2.0, [starting] * 9, counts=True) == [None] * 9
+    found = watched(2.0, [starting, ready, ready, ready], counts=True)
+    assert found[:2] == [None, None]
+    assert found[-1] == (
+        "no new global step for 2 s, no step was made (worker-0 made no step,"
+        " worker-1 made no step)"
+    )
+
+
+def test_a_training_that_was_set_back_is_no_stall() -> None:
+    assert watched(2.0, [states(9, 9), states(9, 9), states(3, 3), states(3, 3)]) == [None] * 4
+
+
 def test_an_agent_that_was_stopped_itself_does_not_blame_the_training() -> None:
     clock = Clock()
-    stall = Stall(10.0, WORKERS, clock)
+    stall = Stall(10.0, WORKERS, monotonic=clock)
     assert stall.look(states(3, 3)) is None
     clock.now += 3600.0
     assert stall.look(states(3, 3)) is None

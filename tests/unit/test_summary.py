@@ -192,6 +192,8 @@ def test_a_torn_or_foreign_line_is_passed_over_and_its_gap_seen(tmp_path: Path) 
         ({"ps_0": State.TRAINING, "worker_0": State.SUCCEEDED, "worker_1": State.SUCCEEDED},
          State.TRAINING, ""),
         ({"ps_0": State.READY, "worker_0": State.PENDING, "worker_1": State.STARTING},
+         State.STARTING, ""),
+        ({"ps_0": State.READY, "worker_0": State.READY, "worker_1": State.READY},
          State.READY, ""),
         ({"ps_0": State.SUCCEEDED, "worker_0": State.SUCCEEDED}, State.TRAINING, ""),
         ({}, State.PENDING, ""),
@@ -368,3 +370,51 @@ def test_a_diverged_loss_stays_one() -> None:
         worker_0=[record("worker-0", 0, loss=0.5), record("worker-0", 1, loss=float("inf"))]
     )
     assert progress["worker-0"].loss == float("inf")
+
+
+def set_back() -> dict[str, TaskProgress]:
+    """A ps failed at step 40; all went on from the checkpoint of step 25."""
+    return folded(
+        worker_0=[
+            record("worker-0", 0, "step", local_step=20, global_step=38, time_unix=105.0),
+            record("worker-0", 0, "event", attempt=1, global_step=25, time_unix=110.0,
+                   message="goes on from the checkpoint of step 25"),
+            record("worker-0", 1, "step", attempt=1, local_step=9, global_step=45,
+                   time_unix=115.0),
+            record("worker-0", 2, "event", attempt=2, global_step=41, time_unix=120.0),
+            record("worker-0", 3, "eval", attempt=2, accuracy=0.75, global_step=60, probe=59),
+        ],
+        worker_1=[
+            record("worker-1", 0, "step", local_step=19, global_step=40, time_unix=105.1),
+            record("worker-1", 0, "step", attempt=1, local_step=5, global_step=30,
+                   time_unix=114.0),
+        ],
+    )  # fmt: skip
+
+
+def test_steps_that_were_made_again_are_counted() -> None:
+    states = statuses(ps_0=State.SUCCEEDED, worker_0=State.SUCCEEDED, worker_1=State.SUCCEEDED)
+    summary = summary_of(INFO, states, set_back())
+    assert summary.steps_redone == (40 - 25) + (45 - 41)
+    assert (summary.updates_conserved, summary.updates_lost) == (False, 1)
+    assert summary_of(INFO, states, good()).steps_redone == 0
+
+
+def test_the_rate_is_the_newest_attempts_and_the_first_step_the_first_ones() -> None:
+    progress = TaskProgress("worker-1")
+    for attempt, at, step in ((0, 100.0, 1), (0, 110.0, 500), (1, 130.0, 1), (1, 132.0, 41)):
+        progress.add(record("worker-1", step, attempt=attempt, time_unix=at, local_step=step))
+    assert progress.steps_per_s == 20.0
+    assert progress.first_step_unix == 100.0
+
+
+def test_what_an_ended_attempt_did_last_is_not_asked_of_its_records() -> None:
+    progress = good()
+    progress["worker-1"].local_step = 12
+    states = statuses(ps_0=State.SUCCEEDED, worker_0=State.SUCCEEDED, worker_1=State.SUCCEEDED)
+    assert summary_of(INFO, states, progress).updates_conserved is False
+    again = states | {"worker-1": TaskStatus("worker-1", State.SUCCEEDED, attempt=1)}
+    assert summary_of(INFO, again, progress).updates_conserved is True
+    without = states | {"worker-1": TaskStatus("worker-1", State.FAILED)}
+    summary = summary_of(INFO, without, progress)
+    assert (summary.updates_conserved, summary.degraded) == (True, True)

@@ -15,7 +15,7 @@ from lab.backends.compose.engine import Engine
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image import can_be_fetched, image_of, is_here
 from lab.backends.compose.readiness import READY_S, restart_stranded, wait_until_up
-from lab.backends.compose.removal import NOTHING, Holdings, holdings, remove
+from lab.backends.compose.removal import NOTHING, Holdings, holdings, projects, remove
 from lab.errors import LabError
 from lab.plan import Plan
 from lab.render.compose import render
@@ -79,13 +79,16 @@ class ComposeBackend:
         """
         docker()
         compose_version()
-        root = root.absolute()
+        with state.locked(plan.name) as lock:
+            return self._up(plan, root.absolute(), say, check, lock)
+
+    def _up(self, plan: Plan, root: Path, say: Say, check: Check, lock: int) -> ComposeEnvironment:
         before = holdings(self._engine, plan.name)
         self._refuse_another(plan, root)
         with ExitStack() as undo:
             file = state.keep(plan.name, render(plan))
             undo.callback(self._undo, plan.name, before, say)
-            compose = Compose(plan.name, file, root)
+            compose = Compose(plan.name, file, root, lock)
             image = image_of(compose.config())
             if not is_here(self._engine, image.name):
                 say(announcement(image, has_base=is_here(self._engine, image.base)))
@@ -118,6 +121,12 @@ class ComposeBackend:
             if each.status == "running" and names.READER not in each.labels
         }
         return [ComposeEnvironment(self._engine, project) for project in sorted(projects)]
+
+    def remains(self) -> list[ComposeEnvironment]:
+        """What is left of every other: half booted, stopped, or only its run volume."""
+        up = {each.project for each in self.all()}
+        left = projects(self._engine) - up
+        return [ComposeEnvironment(self._engine, project) for project in sorted(left)]
 
     def _refuse_another(self, plan: Plan, root: Path) -> None:
         """Refuse to boot over an environment of the same name that something else made."""

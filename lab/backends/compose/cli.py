@@ -93,12 +93,15 @@ class Compose:
         project: The project's name.
         file: The rendered file.
         root: The directory that paths in it start from.
+        lock: Descriptor of the lock that compose is to hold while it works, though this process be
+            killed; None: there is none.
     """
 
-    def __init__(self, project: str, file: Path, root: Path) -> None:
+    def __init__(self, project: str, file: Path, root: Path, lock: int | None = None) -> None:
         self.project = project
         self.file = file
         self.root = root
+        self.lock = lock
 
     def build(self, service: str, say: Say) -> None:
         """Build the image of a service.
@@ -147,7 +150,7 @@ class Compose:
     def _run(self, doing: str, arguments: Sequence[str], say: Say) -> None:
         command = [*self._command(), *arguments]
         kept: deque[str] = deque(maxlen=KEPT_LINES)
-        with child(command, environment=compose_environment()) as process:
+        with child(command, environment=compose_environment(), lock=self.lock) as process:
             for line in lines_of(process):
                 kept.append(line)
                 if line.strip() and not _CHATTER.match(line):
@@ -158,7 +161,10 @@ class Compose:
 
 @contextmanager
 def child(
-    command: Sequence[str], *, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    lock: int | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
     """A child process with one pipe for all that it says; it never outlives the block.
 
@@ -173,6 +179,7 @@ def child(
         errors="replace",
         env=environment,
         start_new_session=True,
+        pass_fds=() if lock is None else (lock,),
     )
     try:
         yield process

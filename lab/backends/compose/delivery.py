@@ -1,9 +1,10 @@
-"""A program of the user's own, carried onto the run volume of containers."""
+"""What a run is to have from its beginning, carried onto the run volume of containers."""
 
 from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from lab.backends.compose.engine import Engine, answering
@@ -15,29 +16,35 @@ _USER = 1000
 """Whom the tasks run as: they read the files, and move them to the run."""
 
 
-def deliver(engine: Engine, container_id: str, run_id: str, program: Path) -> None:
-    """Copy a program's directory to `incoming/<run_id>/`, through a container that has the volume.
+def deliver(engine: Engine, container_id: str, run_id: str, parts: Mapping[str, Path]) -> None:
+    """Copy directories into `incoming/<run_id>/`, through a container that has the volume.
+
+    Args:
+        engine: The engine.
+        container_id: A container of it that has the volume.
+        run_id: The run that is to have them.
+        parts: Name in the run's directory to directory here.
 
     Raises:
         LabError: The engine refuses.
     """
     inside = Volume(Path(RUNS_MOUNT)).incoming(run_id).relative_to(RUNS_MOUNT)
-    with answering("carrying the program into the containers"):
-        done = engine.client().api.put_archive(
-            container_id, RUNS_MOUNT, _archive(program, PurePosixPath(inside))
-        )
-    if not done:
-        raise LabError(f"the engine did not take {program}", "see `lab ps`, then try again")
+    for name, folder in parts.items():
+        archive = _archive(folder, PurePosixPath(inside / name))
+        with answering(f"carrying the {name} into the containers"):
+            done = engine.client().api.put_archive(container_id, RUNS_MOUNT, archive)
+        if not done:
+            raise LabError(f"the engine did not take {folder}", "see `lab ps`, then try again")
 
 
-def _archive(program: Path, inside: PurePosixPath) -> bytes:
+def _archive(source: Path, inside: PurePosixPath) -> bytes:
     """A tar file in which all belongs to the tasks' user, whoever calls."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for folder in (*reversed(inside.parents[:-1]), inside):
             archive.addfile(_entry(str(folder), tarfile.DIRTYPE, 0o755))
-        for path in sorted(program.rglob("*")):
-            name = str(inside / path.relative_to(program))
+        for path in sorted(source.rglob("*")):
+            name = str(inside / path.relative_to(source))
             if path.is_dir():
                 archive.addfile(_entry(name, tarfile.DIRTYPE, 0o755))
             else:

@@ -10,12 +10,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from lab.backends import Chunk, Say, TaskInfo, looking
+from lab.backends import NOTHING, Chunk, Say, TaskInfo, looking
 from lab.backends.compose import names, sight, state
 from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel
 from lab.backends.compose.cli import child, compose_version, docker, lines_of
 from lab.backends.compose.containers import Seen, read
 from lab.backends.compose.delivery import deliver
+from lab.backends.compose.disturb import calm, disturb
 from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.compose.origin import compose_file
 from lab.backends.compose.removal import remove
@@ -94,25 +95,50 @@ class ComposeEnvironment:
             )
         return found
 
-    def submit(self, request: Request, program: Path | None = None) -> None:
+    def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
         """Hand a request to the agents; see `Environment`.
 
         Raises:
             LabError: Another run is under way, or no agent is there to hear of it.
         """
-        check_hearing(self.project, self.tasks())
-        if program is not None:
-            running = next(each.id for each in self.seen() if each.task and each.running)
-            deliver(self._engine, running, request.run_id, program)
-        _drain(self._channel().call("submit", request.to_json()))
+        with state.locked(self.project, shared=True):
+            check_hearing(self.project, self.tasks())
+            if parts:
+                running = next(each.id for each in self.seen() if each.task and each.running)
+                deliver(self._engine, running, request.run_id, parts)
+            _drain(self._channel().call("submit", request.to_json()))
 
     def cancel(self, run_id: str, reason: str) -> None:
         """Ask the agents to end a run."""
         _drain(self._channel().call("cancel", run_id, reason))
 
+    def kill(self, run_id: str, reason: str) -> None:
+        """Ask the agents to end a run at once."""
+        _drain(self._channel().call("kill", run_id, reason))
+
+    def disturb(self, node: str, words: Sequence[str]) -> None:
+        """Do a fault to a node's network; see `Environment`.
+
+        Raises:
+            LabError: The node does not run, or it was refused.
+        """
+        anchor = next((each for each in self.seen() if not each.task and each.node == node), None)
+        if anchor is None or not anchor.running:
+            detail = anchor.detail if anchor else "there is none of this name"
+            raise LabError(f"node {node} does not run: {detail}", f"see `lab ps {self.project}`")
+        disturb(self._engine, self.project, anchor, words)
+
+    def tell(self, run_id: str, fault: str) -> None:
+        """Put a fault on the volume, where the agents of a run find it."""
+        _drain(self._channel().call("fault", run_id, fault))
+
     def runs(self) -> list[Request]:
         """All requests on the volume, oldest first."""
-        text = b"".join(self._channel().call("requests")).decode("utf-8", errors="replace")
+        try:
+            channel = self._channel()
+        except Gone:
+            return []  # half booted: it has no volume yet
+        text = b"".join(channel.call("requests")).decode("utf-8", errors="replace")
         try:
             return [Request.from_json(line) for line in text.splitlines()]
         except ValueError as error:
@@ -208,9 +234,15 @@ class ComposeEnvironment:
         return "containers.json", json.dumps(self._containers(), indent=2, sort_keys=True) + "\n"
 
     def down(self, say: Say) -> None:
-        """Remove every container, network and volume with the project's label."""
-        remove(self._engine, self.project, say)
-        state.forget(self.project)
+        """Remove every container, network and volume with the project's label.
+
+        Raises:
+            LabError: Another command boots it or takes it down now, or the engine refused.
+        """
+        with state.locked(self.project):
+            calm(self._engine, self.project)
+            remove(self._engine, self.project, say)
+            state.forget(self.project)
 
     def _channel(self) -> Channel:
         """A way to the volume: a task that runs, else a container made for the purpose."""

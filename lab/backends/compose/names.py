@@ -15,7 +15,11 @@ COMPOSE_FOLDER: Final = "com.docker.compose.project.working_dir"
 COMPOSE_FILE: Final = "com.docker.compose.project.config_files"
 
 READER: Final = "lab.reader"
-"""Marks the short-lived container that reads the volume of an environment that has stopped."""
+"""Marks a short-lived container that is no part of the environment: it reads the volume of one that
+has stopped, or does a fault."""
+
+FAULT: Final = "lab.fault"
+"""Marks, of those, one that does a fault to a node's network; its value is the node."""
 
 CLUSTER_VARIABLE: Final = "LAB_CLUSTER"
 RUNS_MOUNT: Final = "/runs"

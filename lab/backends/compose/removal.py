@@ -52,6 +52,20 @@ def holdings(engine: Engine, project: str) -> Holdings:
         )
 
 
+def projects(engine: Engine) -> set[str]:
+    """Names of all projects of which anything is there, be it a network.
+
+    Raises:
+        LabError: The engine does not answer.
+    """
+    wanted = {"label": names.PROJECT}
+    found = {str(each.labels[names.PROJECT]) for each in engine.containers(names.PROJECT)}
+    with answering("listing networks and volumes"):
+        client = engine.client()
+        others = [*client.networks.list(filters=wanted), *client.volumes.list(filters=wanted)]
+    return found | {str(each.attrs["Labels"][names.PROJECT]) for each in others}
+
+
 def remove(engine: Engine, project: str, say: Say, *, keep: Holdings = NOTHING) -> None:
     """Stop and remove what carries the project's label, except what is to be kept.
 
@@ -86,4 +100,12 @@ def _stop(container: Container) -> None:
 
 
 def _remove(container: Container) -> None:
-    container.remove(force=True, v=True)
+    from docker.errors import APIError  # noqa: PLC0415  (0.2 s that only this backend pays)
+
+    try:
+        container.remove(force=True, v=True)
+    except APIError as error:
+        if "already in progress" not in str(error):
+            raise
+        # Another command removes it just now: it goes when that is done.
+        container.wait(condition="removed", timeout=STOP_S)

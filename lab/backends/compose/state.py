@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 
+from lab.backends import locking
 from lab.task.protocol import write_atomically
+
+
+def base() -> Path:
+    """Where all that is kept of environments of containers lies, for this user."""
+    state = os.environ.get("LAB_STATE")
+    if state:
+        folder = Path(state)
+    else:
+        home = os.environ.get("XDG_STATE_HOME")
+        folder = (Path(home) if home else Path.home() / ".local" / "state") / "lab"
+    return folder.absolute() / "compose"
 
 
 def rendered_file(project: str) -> Path:
     """The file that `lab up` gave to compose: `<state>/compose/<project>/docker-compose.yml`."""
-    state = os.environ.get("LAB_STATE")
-    if state:
-        base = Path(state)
-    else:
-        home = os.environ.get("XDG_STATE_HOME")
-        base = (Path(home) if home else Path.home() / ".local" / "state") / "lab"
-    return base.absolute() / "compose" / project / "docker-compose.yml"
+    return base() / project / "docker-compose.yml"
+
+
+def locked(project: str, *, shared: bool = False) -> AbstractContextManager[int]:
+    """Be the only one of this user that boots this environment or takes it down.
+
+    Raises:
+        LabError: Another process does so now.
+    """
+    path = base() / f"{project}.lock"
+    return locking.locked(path, f"the environment {project!r} of containers", shared=shared)
 
 
 def keep(project: str, text: str) -> Path:

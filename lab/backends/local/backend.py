@@ -80,6 +80,15 @@ class LocalBackend:
         """Every environment of this backend that is up."""
         return list(_found())
 
+    def remains(self) -> list[Environment]:
+        """What is left of every other: its supervisor has ended, its run volume is there."""
+        known = ((place, place.read()) for place in state.places())
+        return [
+            LocalEnvironment(place, record)
+            for place, record in known
+            if record is not None and not record.process.alive()
+        ]
+
     def _up(self, plan: Plan, root: Path, say: Say, check: Check) -> LocalEnvironment:
         there = self.find(plan.name)
         if there is not None:

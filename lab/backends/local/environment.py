@@ -15,16 +15,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lab.backends import Chunk, Say, TaskInfo, looking
+from lab.backends import NOTHING, Chunk, Say, TaskInfo, looking
 from lab.backends.hearing import check_hearing
 from lab.backends.local import state
+from lab.backends.local.disturb import disturb
 from lab.backends.local.interpreter import environ
 from lab.backends.local.process import Identity, descendants, inner_pid, running
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow as follow_lines
 from lab.errors import InputError, LabError
 from lab.pinning import Sight
+from lab.task import faults
 from lab.task import volume as run_volume
+from lab.task.netfault import variables
 from lab.task.protocol import Request, Volume
 
 # The supervisor gives its agents 10 s.
@@ -88,7 +91,7 @@ class LocalEnvironment:
             for task in self._record.tasks
         ]
 
-    def submit(self, request: Request, program: Path | None = None) -> None:
+    def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
         """Hand a request to the agents; see `Environment`.
 
         Raises:
@@ -98,10 +101,11 @@ class LocalEnvironment:
         if not self.alive():
             raise self._gone()
         try:
-            check_hearing(self.project, self.tasks())
-            if program is not None:
-                shutil.copytree(program, self._volume.incoming(request.run_id))
-            run_volume.submit(self._volume, request)
+            with state.locked(self.project, shared=True):
+                check_hearing(self.project, self.tasks())
+                for name, folder in parts.items():
+                    shutil.copytree(folder, self._volume.incoming(request.run_id) / name)
+                run_volume.submit(self._volume, request)
         except run_volume.VolumeBusy as busy:
             raise LabError(
                 f"{busy} in the local environment {self.project!r}",
@@ -117,8 +121,55 @@ class LocalEnvironment:
         Raises:
             LabError: There is no such run, or the volume cannot be written.
         """
+        self._tell(run_volume.cancel, run_id, reason)
+
+    def kill(self, run_id: str, reason: str) -> None:
+        """Ask the agents to end a run at once.
+
+        Raises:
+            LabError: There is no such run, or the volume cannot be written.
+        """
+        self._tell(run_volume.kill, run_id, reason)
+
+    def disturb(self, node: str, words: Sequence[str]) -> None:
+        """Do a fault to a node's network; see `Environment`.
+
+        Raises:
+            LabError: The node has no network of its own, no agent is on it, or it was refused.
+        """
+        link = next((each.link for each in self._record.nodes if each.name == node), None)
+        given = variables(link.rate_bits, link.delay_us) if link else {}
+        disturb(node, self._enter(self._inhabitant(node)), words, given)
+
+    def _inhabitant(self, node: str) -> int:
+        """The process id of an agent on a node with a network of its own."""
+        if self._record.isolation is Isolation.PROCESSES:
+            raise LabError(
+                f"node {node} has no network of its own: there are no namespaces here",
+                "faults that act on a program work: kill, stop, pause, slow",
+            )
+        pids = self._agent_pids()
+        on = (
+            pids[each.task]
+            for each in self._record.tasks
+            if each.node == node and each.task in pids
+        )
+        pid = next(on, None)
+        if pid is None:
+            raise LabError(f"node {node} has no agent any more", f"see `lab ps {self.project}`")
+        return pid
+
+    def tell(self, run_id: str, fault: str) -> None:
+        """Put a fault on the volume, where the agents of a run find it.
+
+        Raises:
+            LabError: There is no such run, or the volume cannot be written.
+        """
+        self._tell(faults.tell, run_id, fault)
+
+    def _tell(self, what: Callable[[Volume, str, str], None], run_id: str, reason: str) -> None:
         try:
-            run_volume.cancel(self._volume, run_id, reason)
+            what(self._volume, run_id, reason)
         except run_volume.NoSuchRun as error:
             raise LabError(str(error)) from error
         except OSError as error:

@@ -6,17 +6,16 @@ supervisor's own `supervisor.log`.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from lab.backends import locking
 from lab.backends.local.process import Identity
 from lab.errors import LabError
 from lab.plan import Link
@@ -199,21 +198,11 @@ def places() -> list[Place]:
     return [Place(path.parent) for path in sorted(base().glob("*/environment.json"))]
 
 
-@contextmanager
-def locked(project: str) -> Iterator[None]:
-    """Be the only one that boots this environment or takes it down.
+def locked(project: str, *, shared: bool = False) -> AbstractContextManager[int]:
+    """Be the only one that boots this environment or takes it down; see `lab.backends.locking`.
 
     Raises:
         LabError: Another process does so now.
     """
     path = base() / f"{place(project).directory.name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise LabError(
-                f"another command boots the local environment {project!r} or takes it down now",
-                "wait until it is done",
-            ) from error
-        yield
+    return locking.locked(path, f"the local environment {project!r}", shared=shared)

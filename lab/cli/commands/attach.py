@@ -13,9 +13,10 @@ from lab.errors import InterruptError
 from lab.run.directory import LAST, runs_dir
 from lab.run.homecoming import bring_one_home
 from lab.run.project import default_name
+from lab.run.standing import Volumes, settle
 from lab.run.summary import summarize
 from lab.run.telemetry import followed
-from lab.run.whereabouts import find, reachable
+from lab.run.whereabouts import locate
 
 
 def command(
@@ -29,8 +30,10 @@ def command(
     """Follow a run whose helper has gone, and bring it home; Ctrl-C leaves it going."""
     home = runs_dir(runs_dir_)
     here = default_name()
-    found = find(run, home, reachable(backends(), here), here)
+    known = backends()
+    found = locate(run, home, known, here)
     if found.request is None or found.environment is None:
+        settle(found.run, Volumes(lambda: known))
         summary = summarize(found.run)
     else:
         try:

@@ -9,11 +9,12 @@ from lab.cli.arguments import Word
 from lab.cli.options import RunsDir
 from lab.cli.output import say
 from lab.errors import InputError
-from lab.run.directory import runs_dir
+from lab.run.directory import all_runs, runs_dir
 from lab.run.homecoming import bring_all_home, bring_one_home
 from lab.run.project import default_name
+from lab.run.standing import Volumes, is_followed, settle
 from lab.run.view import result, show
-from lab.run.whereabouts import find, reachable
+from lab.run.whereabouts import locate, reachable
 
 
 def command(
@@ -24,14 +25,19 @@ def command(
     """Bring home what is on the run volumes of the environments that are up."""
     home = runs_dir(runs_dir_)
     here = default_name()
-    environments = reachable(backends(), here)
+    known = backends()
+    ask = Volumes(lambda: known)
     if run is None:
-        for environment in environments:
+        for environment in reachable(known, here):
             bring_all_home(environment, home, say)
+        for each in all_runs(home):
+            if not is_followed(each):
+                settle(each, ask)
         say(f"all that there is of every run is in {home}")
         return
-    found = find(run, home, environments, here)
+    found = locate(run, home, known, here)
     if found.request is None or found.environment is None:
+        settle(found.run, ask)
         raise InputError(
             f"run {found.run.run_id} is at home, and its environment has gone",
             f"see what there is with `lab show {found.run.run_id}`",

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from lab.backends import Environment
-from lab.backends.choose import backends, environments, named
+from lab.backends import Backend, Environment
+from lab.backends.choose import backends, check_folder, everything, named
 from lab.cli.arguments import Switch, Word
 from lab.cli.options import RunsDir
 from lab.cli.output import confirm, say
 from lab.errors import InputError
 from lab.run.directory import runs_dir
 from lab.run.homecoming import bring_all_home, bring_one_home
-from lab.run.project import default_name
+from lab.run.project import cluster_path, default_name, find_root
 
 
 def command(
@@ -22,7 +23,7 @@ def command(
     name: Annotated[
         str | None, Word("the environment (default: the one of ./cluster.yaml)")
     ] = None,
-    all_: Annotated[bool, Switch("every environment that `lab ls` shows")] = False,
+    all_: Annotated[bool, Switch("all that `lab ls` shows")] = False,
     yes: Annotated[bool, Switch("do not ask", short="-y")] = False,
     discard: Annotated[bool, Switch("remove what is not at home yet, uncollected")] = False,
     runs_dir_: RunsDir = None,
@@ -31,7 +32,7 @@ def command(
     if all_ and name is not None:
         raise InputError(f"both --all and {name!r} are given", "give one of them")
     known = backends()
-    doomed = environments(known) if all_ else [named(name, default_name(), known)]
+    doomed = everything(known) if all_ else [_meant(name, known)]
     if not doomed:
         say("no environment is up")
         return
@@ -44,6 +45,15 @@ def command(
             _bring_home(environment, home, yes=yes)
         environment.down(say)
         say(f"environment {environment.project!r} ({environment.backend}) is down")
+
+
+def _meant(name: str | None, known: Sequence[Backend]) -> Environment:
+    """The environment that is named, or that this directory's description names and has booted."""
+    here = default_name()
+    environment = named(name, here, known)
+    if name is None and environment.project == here:
+        check_folder(environment, find_root(cluster_path(None)))
+    return environment
 
 
 def _bring_home(environment: Environment, home: Path, *, yes: bool) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from lab.backends.choose import backends, environments
+from lab.backends import Environment
+from lab.backends.choose import backends, everything
 from lab.cli.options import AsJson
 from lab.cli.output import print_json, say
+from lab.errors import LabError
 from lab.run.view import show, table_of
 
 
 def command(*, json: AsJson = False) -> None:
-    """List the environments that are up."""
+    """List the environments that are up, and what is left of others."""
     rows = []
-    for environment in environments(backends()):
+    for environment in everything(backends()):
         tasks = environment.tasks()
         rows.append(
             {
@@ -19,7 +21,7 @@ def command(*, json: AsJson = False) -> None:
                 "backend": environment.backend,
                 "tasks": len(tasks),
                 "alive": sum(task.alive for task in tasks),
-                "runs": len(environment.runs()),
+                "runs": _runs(environment),
                 "cluster_sha256": environment.cluster_sha256,
             }
         )
@@ -33,8 +35,16 @@ def command(*, json: AsJson = False) -> None:
                 str(row["name"]),
                 str(row["backend"]),
                 f"{row['alive']}/{row['tasks']}",
-                str(row["runs"]),
+                "?" if row["runs"] is None else str(row["runs"]),
             )
             for row in rows
         ]
         show(table_of(("environment", "backend", ">tasks alive", ">runs"), cells))
+
+
+def _runs(environment: Environment) -> int | None:
+    """How many runs its volume has; None where nothing is left that could read it."""
+    try:
+        return len(environment.runs())
+    except LabError:
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from lab.backends.choose import backends, named
@@ -10,8 +11,11 @@ from lab.cli.options import AsJson
 from lab.cli.output import print_json
 from lab.run.lifecycle import explain
 from lab.run.project import default_name
+from lab.run.standing import GONE
 from lab.run.view import show, table_of
 from lab.run.whereabouts import statuses_of
+from lab.task.protocol import TaskStatus
+from lab.task.states import Cause, State
 
 
 def command(
@@ -27,6 +31,8 @@ def command(
     newest = requests[-1].run_id if requests else None
     statuses = statuses_of(environment, newest) if newest else {}
     tasks = environment.tasks()
+    if not any(task.alive for task in tasks):
+        statuses = {name: _lost(status) for name, status in statuses.items()}
     rows = []
     for task in tasks:
         status = statuses.get(task.task)
@@ -60,3 +66,10 @@ def command(
         for row, task in zip(rows, tasks, strict=True)
     ]
     show(table_of(("task", "node", "address", "gpus", "agent", title), cells))
+
+
+def _lost(status: TaskStatus) -> TaskStatus:
+    """A task's state where no agent is left that could have written another one."""
+    if status.state.ended:
+        return status
+    return replace(status, state=State.LOST, reason=GONE, cause=Cause.NODE_LOST)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Final
 
 from lab.backends.choose import AUTO, Choice, backends, check_same, choose
 from lab.backends.proof import boot
@@ -12,18 +12,27 @@ from lab.cli.arguments import Flag, Rest, Switch, Word
 from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict
 from lab.cli.outcome import judge, tell
 from lab.cli.output import say
+from lab.cli.terms import resumed
+from lab.cli.terms import terms as terms_of
 from lab.cli.times import duration
 from lab.cluster import load_cluster
 from lab.errors import InterruptError
 from lab.run import project
+from lab.run.conduct import conduct
 from lab.run.directory import RunDir, runs_dir
+from lab.run.faulting import asked, check_followed
 from lab.run.homecoming import bring_leftovers_home
-from lab.run.launch import Order, conduct, prepare
+from lab.run.launch import Order, prepare
 from lab.run.program import names_a_program, read_program
 from lab.run.summary import Summary, summarize
 from lab.run.telemetry import followed
+from lab.schedule import parse_start
 from lab.task.experiments import EXPERIMENTS, ProgramFlag
+from lab.task.faults import Fault, concrete
+from lab.task.policy import Policy, parse_policy
 from lab.task.protocol import STALL_S
+
+FAIL: Final = Policy()
 
 
 def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
@@ -60,6 +69,31 @@ def command(
         float,
         Flag("fail when no step is made for so long: 90s, 5m; 0: never", duration, shows="TIME"),
     ] = STALL_S,
+    on_failure: Annotated[
+        Policy,
+        Flag("when a task fails: fail, restart, restart:N or continue", parse_policy, shows="WHAT"),
+    ] = FAIL,
+    start: Annotated[
+        Mapping[str, str] | None,
+        Flag(
+            "tasks that start later: worker-1: 10s; worker-2: after 500 steps",
+            parse_start,
+            shows="SCHEDULE",
+        ),
+    ] = None,
+    ready_within: Annotated[
+        float | None,
+        Flag("fail when a program is not ready by then (default: 120s)", duration, shows="TIME"),
+    ] = None,
+    fault: Annotated[
+        tuple[Fault, ...] | None,
+        Flag(
+            "what is done to it: kill worker-1 after 500 steps; cut:5s tf2", asked, shows="FAULTS"
+        ),
+    ] = None,
+    resume: Annotated[
+        str | None, Flag("go on from the checkpoints of this run", shows="RUN")
+    ] = None,
     json: Annotated[bool, Switch("print the summary as the last line of stdout")] = False,
     runs_dir_: RunsDir = None,
     rest: Annotated[
@@ -81,22 +115,40 @@ def command(
     home = runs_dir(runs_dir_)
     draft = planning.draft(described, gpus, explain=explain)
     plan = draft.plan
+    terms = terms_of(
+        wanted,
+        described,
+        plan,
+        own=own is not None,
+        policy=on_failure,
+        start=start or {},
+        ready_s=ready_within,
+        stall_s=stall,
+        faults=fault or (),
+    )
+    argv: tuple[str, ...] = (*wanted.args, *rest)
+    resumes = None
+    if resume is not None:
+        resumes, argv = resumed(resume, home, wanted, argv, data)
     chosen = choose(backend, plan, root, backends(), say)
     order = Order(
         experiment=wanted,
-        argv=(*wanted.args, *rest),
+        argv=argv,
         plan=plan,
         root=root,
         cluster_file=path,
         data_dir=project.data_dir_inside(data, chosen.backend.name, root),
         program=own,
-        stall_s=stall,
+        terms=terms,
+        resumes=resumes,
     )
     if chosen.environment is not None:
         check_same(chosen.environment, plan.cluster_sha256, str(path), root)
     else:
         draft.heed(strict=strict)
         bring_leftovers_home(chosen.backend, plan.name, home, say)
+    if detach:
+        check_followed(map(concrete, terms.faults))
     run = prepare(order, home)
     say(f"run {run.run_id}: {run.path}")
     try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
+from lab.backends.choose import backends
 from lab.cli.options import AsJson, RunsDir
 from lab.cli.output import print_json, say
 from lab.run.directory import RunDir, all_runs, runs_dir
+from lab.run.standing import Ask, Volumes, told
 from lab.run.summary import read_summary
 from lab.run.view import show, state_cell, table_of
 
@@ -16,7 +18,8 @@ _COLUMNS = ("run", "experiment", "backend", "state", ">global step", ">accuracy"
 def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
     """List the runs at home, the newest last."""
     home = runs_dir(runs_dir_)
-    rows = [_row(run) for run in all_runs(home)]
+    ask = Volumes(backends)
+    rows = [_row(run, ask) for run in all_runs(home)]
     if json:
         print_json(rows)
     elif not rows:
@@ -39,17 +42,22 @@ def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
                 ],
             )
         )
+        for row in rows:
+            if row["note"]:
+                say(f"run {row['run_id']} {row['state']}: {row['note']}")
 
 
-def _row(run: RunDir) -> dict[str, object]:
+def _row(run: RunDir, ask: Ask) -> dict[str, object]:
+    found = told(run, ask, say)
     info = run.read()
     summary = read_summary(run.summary_path)
     return {
         "run_id": info.run_id,
         "experiment": info.experiment,
         "backend": info.backend,
-        "state": info.state.value,
-        "reason": info.reason,
+        "state": found.state.value,
+        "reason": found.reason,
+        "note": found.note,
         "global_step": summary.global_step if summary else None,
         "accuracy": summary.accuracy if summary else None,
         "started": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(info.started_unix)),

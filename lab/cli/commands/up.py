@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab import signals
 from lab.backends.choose import AUTO, backends, check_same, choose
+from lab.backends.hearing import check_hearing
 from lab.backends.proof import boot
 from lab.cli import planning
 from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict
@@ -32,12 +32,12 @@ def command(
     chosen = choose(backend, plan, root, backends(), say)
     if chosen.environment is not None:
         check_same(chosen.environment, plan.cluster_sha256, str(path), root)
+        check_hearing(plan.name, chosen.environment.tasks())
         say(f"environment {plan.name!r} is up already; train with `lab run async`")
         return
     draft.heed(strict=strict)
     bring_leftovers_home(chosen.backend, plan.name, runs_dir(runs_dir_), say)
-    with signals.as_interrupt():
-        environment = boot(chosen.backend, plan, root=root, say=say)
+    environment = boot(chosen.backend, plan, root=root, say=say)
     say(
         f"environment {environment.project!r} is up with {len(environment.tasks())} tasks;"
         " train with `lab run async`, remove it with `lab down`"

@@ -117,7 +117,7 @@ def test_calls_that_failed_without_a_word() -> None:
 
 def test_an_engine_that_takes_no_program(tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"the engine did not take .*; see `lab ps`"):
-        deliver(an_engine(inspected()), "c0ffee", "r", tmp_path)
+        deliver(an_engine(inspected()), "c0ffee", "r", {"program": tmp_path})
 
 
 def test_what_is_no_longer_there() -> None:

@@ -1,0 +1,107 @@
+"""A fault of a node's network, done by a short-lived container beside the node's anchor.
+
+It shares the anchor's network and nothing else, may change networks and nothing else, reverts what
+it has done by itself, and is removed by the engine when it ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from lab.backends.compose import names
+from lab.backends.compose.channel import Output
+from lab.backends.compose.containers import Seen
+from lab.backends.compose.engine import Engine, answering
+from lab.backends.disturbing import refused
+from lab.errors import LabError
+from lab.task.netfault import MODULE
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+_LINK: Final = ("LAB_LINK_RATE_BITS", "LAB_LINK_DELAY_US")
+_STOP_S: Final = 5
+_GONE_WITHIN_S: Final = 10.0
+_POLL_S: Final = 0.1
+
+
+def disturb(engine: Engine, project: str, anchor: Seen, words: Sequence[str]) -> None:
+    """Start the fault and wait until it holds; it needs nobody any more then.
+
+    Raises:
+        LabError: It did not take hold, or the engine refused the container.
+    """
+    doing = f"disturbing node {anchor.node}"
+    with answering(doing):
+        container = _create(engine, project, anchor, words)
+    try:
+        with answering(doing):
+            output: Output = container.attach(stream=True, logs=True, demux=True)
+            container.start()
+        said = _until_it_holds(output, doing)
+    except BaseException:
+        # One that was never started would stay: the engine removes what has ended.
+        with suppress(LabError), answering(doing):
+            container.remove(force=True)
+        raise
+    if said is not None:
+        raise refused(anchor.node, said)
+
+
+def calm(engine: Engine, project: str) -> None:
+    """End every fault of a project's networks now, and wait until its containers have gone.
+
+    Raises:
+        LabError: The engine does not answer.
+    """
+    labels = (names.FAULT, f"{names.PROJECT}={project}")
+    engine.for_each("ending a fault", engine.containers(*labels), _stop)
+    until = time.monotonic() + _GONE_WITHIN_S
+    while engine.containers(*labels) and time.monotonic() < until:
+        time.sleep(_POLL_S)
+
+
+def _create(engine: Engine, project: str, anchor: Seen, words: Sequence[str]) -> Container:
+    return engine.client().containers.create(
+        anchor.image,
+        ["python", "-m", MODULE, *words],
+        labels={
+            names.PROJECT: project,
+            names.READER: project,
+            names.FAULT: anchor.node,
+        },
+        environment={name: anchor.variables[name] for name in _LINK if name in anchor.variables},
+        network_mode=f"container:{anchor.id}",
+        user="0:0",
+        cap_drop=["ALL"],
+        cap_add=["NET_ADMIN"],
+        security_opt=["no-new-privileges"],
+        read_only=True,
+        pids_limit=64,
+        init=True,
+        auto_remove=True,
+    )
+
+
+def _until_it_holds(output: Output, doing: str) -> bytes | None:
+    """None once it holds; what it has said on its standard error where it does not."""
+    said = b""
+    while True:
+        with answering(doing):
+            try:
+                stdout, stderr = next(output)
+            except StopIteration:
+                return said
+        said = (said + (stderr or b""))[-4096:]
+        if stdout:
+            # Nobody reads on. docker-py's stream holds its socket open until it is told.
+            with suppress(OSError):
+                output.close()
+            return None
+
+
+def _stop(container: Container) -> None:
+    container.stop(timeout=_STOP_S)

@@ -1,0 +1,96 @@
+"""How a run is to begin, go on and end, from the flags of `lab run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lab.cli.output import say
+from lab.cluster import Cluster
+from lab.errors import InputError
+from lab.plan import Plan
+from lab.run import resume
+from lab.run.directory import RunDir, find_run
+from lab.run.faulting import settle
+from lab.run.launch import Terms, defaults, hyperparameters
+from lab.schedule import check_start
+from lab.task.data import load_mnist
+from lab.task.experiments import Experiment
+from lab.task.faults import Fault, parse
+from lab.task.policy import OnFailure, Policy
+from lab.task.protocol import READY_S
+
+
+def terms(
+    wanted: Experiment,
+    cluster: Cluster,
+    plan: Plan,
+    *,
+    own: bool,
+    policy: Policy,
+    start: Mapping[str, str],
+    ready_s: float | None,
+    stall_s: float,
+    faults: Sequence[Fault],
+) -> Terms:
+    """Put together what the flags and the description say.
+
+    Args:
+        wanted: The experiment.
+        cluster: The description; the flag wins over what it says of the start.
+        plan: The placement.
+        own: Whether it is a program of the user's own, which may never say that it is ready.
+        policy: What becomes of the run when a task fails.
+        start: The flag's schedule.
+        ready_s: Seconds within which every program must be ready; None: as usual.
+        stall_s: Seconds without a step that are too many.
+        faults: What is to be done to it, beside what experiment and description say.
+
+    Raises:
+        InputError: The schedule, the policy or a fault does not fit.
+    """
+    schedule = {**cluster.start, **start}
+    check_start(schedule, [task.name for task in plan.tasks])
+    if policy.on_failure is OnFailure.CONTINUE and not (own or wanted.steps_add_up):
+        raise InputError(
+            f"experiment {wanted.name!r} cannot go on without one of its workers",
+            "take --on-failure fail, or restart",
+        )
+    return Terms(
+        stall_s=stall_s,
+        ready_s=(0.0 if own else READY_S) if ready_s is None else ready_s,
+        start=schedule,
+        on_failure=policy.on_failure,
+        restarts=policy.restarts,
+        faults=settle(
+            [*map(parse, (*wanted.faults, *cluster.faults)), *faults],
+            {task.name: task.node for task in plan.tasks},
+            stall_s,
+            say,
+        ),
+    )
+
+
+def resumed(
+    word: str, home: Path, wanted: Experiment, own: Sequence[str], data: Path | None
+) -> tuple[RunDir, tuple[str, ...]]:
+    """The run to go on from, and all words for the program.
+
+    Args:
+        word: How the user names the run.
+        home: The directory of all runs.
+        wanted: The experiment.
+        own: The user's own words for the program, which win over that run's.
+        data: The directory with the user's own data, or None.
+
+    Raises:
+        InputError: There is no such run, or it cannot be gone on from.
+        DataError: The data cannot be read.
+    """
+    run = find_run(word, home)
+    info = resume.check_resumable(run, wanted, None if data is None else str(data))
+    words = (*info.argv, *own)
+    parameters = defaults(wanted) | hyperparameters(wanted, words)
+    if wanted.steps_add_up:
+        words += tuple(resume.end_of(info, parameters, lambda: len(load_mnist(data).train)))
+    return run, words

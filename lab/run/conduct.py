@@ -1,0 +1,208 @@
+"""One run from its preparation to its end, whatever happens in between."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import Final
+
+from lab import signals
+from lab.backends import Environment, Say
+from lab.errors import LabError
+from lab.run import lifecycle
+from lab.run.directory import RunDir
+from lab.run.faulting import Faulting
+from lab.run.lifecycle import NoView, View
+from lab.run.summary import Summary
+from lab.run.whereabouts import under_way
+from lab.task.states import State
+
+INTERRUPTED: Final = "interrupted"
+
+STOP_S: Final = 9.0
+"""So long a run that was interrupted may save and come home before it is killed, in seconds.
+
+Its agents give a program 5 s; with the time that it takes to remove what was booted, all is over
+within 15 s."""
+
+COLLECT_S: Final = 4.0
+"""So long a run that was killed may take to come home, in seconds."""
+
+
+def conduct(
+    run: RunDir,
+    *,
+    boot: Callable[[], Environment],
+    found: Environment | None,
+    keep: bool,
+    detach: bool = False,
+    view: Callable[[], AbstractContextManager[View]],
+    say: Say,
+) -> Summary:
+    """Boot if nothing is up, submit, follow, collect, sum up, and take down what was booted.
+
+    Args:
+        run: What `prepare` created.
+        boot: Boots an environment.
+        found: The environment that is up already, or None.
+        keep: Whether an environment that this call boots stays up.
+        detach: Whether to leave the run, and the environment, as soon as it is submitted.
+        view: Makes the context manager of a view; entered while the run is followed.
+        say: Receives progress.
+
+    Returns:
+        The summary of a run that has ended, in whatever state, or was left.
+
+    Raises:
+        LabError: It could not be run, or the environment went; `run.json` says so.
+        KeyboardInterrupt: The user ended it; `run.json` says so.
+    """
+    environment = found
+    with run.locked(), signals.as_interrupt():
+        try:
+            if environment is None:
+                environment = boot()
+            lifecycle.enter(run, environment)
+            if detach:
+                _hand_over(run, environment)
+                keep = True
+            else:
+                with view() as shown:
+                    _follow(run, environment, shown)
+            return lifecycle.finish(run)
+        except KeyboardInterrupt:
+            with signals.undisturbed():
+                _end(run, State.CANCELLED, INTERRUPTED)
+            raise
+        except LabError as error:
+            _end(run, State.FAILED, str(error))
+            raise
+        except OSError as error:
+            with suppress(OSError):  # the disk is full, and stays so
+                _end(run, State.FAILED, str(error))
+            keep = keep or (environment is not None and _holds(environment, run, say))
+            raise
+        finally:
+            if found is None and environment is not None and not keep:
+                with signals.undisturbed():
+                    _take_down(run, environment, say)
+
+
+def _hand_over(run: RunDir, environment: Environment) -> None:
+    """Submit the run, for others to follow; an interrupt ends it all the same."""
+    try:
+        with signals.deferred():
+            lifecycle.submit(run, environment)
+    except KeyboardInterrupt:
+        _stop(run, environment, NoView())
+        raise
+
+
+def _follow(run: RunDir, environment: Environment, view: View) -> None:
+    """Submit the run and bring it home; when that breaks off, end it on the volume too."""
+    try:
+        with signals.deferred():
+            lifecycle.submit(run, environment)
+        faulting = Faulting(environment, run.run_id, run.read().faults, view.notice)
+        _come_home(run, environment, view, faulting.tick)
+    except KeyboardInterrupt:
+        _stop(run, environment, view)
+        raise
+    except OSError as error:
+        with suppress(LabError):  # it may not have come so far
+            environment.cancel(run.run_id, f"the helper could not go on: {error}")
+        raise
+
+
+def _stop(run: RunDir, environment: Environment, view: View) -> None:
+    """End a run whose user has interrupted it: gently, and at once where he insists.
+
+    What takes too long counts as if he had. What comes home until then is kept either way.
+    """
+    gently = "interrupted: training ends and comes home; Ctrl-C again kills it"
+    at_once = "the run is killed; what it left comes home"
+    for line, end, seconds in (
+        (gently, environment.cancel, STOP_S),
+        (at_once, environment.kill, COLLECT_S),
+    ):
+        try:
+            with signals.impatient(seconds):
+                view.notice(line)
+                end(run.run_id, INTERRUPTED)
+                _come_home(run, environment, view)
+                return
+        except KeyboardInterrupt:
+            continue
+        except LabError as error:
+            view.notice(error.what)
+            return
+    view.notice("not all of it came home")
+
+
+def _come_home(
+    run: RunDir,
+    environment: Environment,
+    view: View,
+    tick: Callable[[int | None], None] = lambda _step: None,
+) -> None:
+    """Follow the run to its end; where that breaks off, go on once, or fetch what is left.
+
+    A stream ends with the one task that it comes through, while the others may train on.
+
+    Raises:
+        LabError: It broke off again, or the environment has gone.
+    """
+    try:
+        lifecycle.bring_home(run, environment, follow=True, view=view, tick=tick)
+    except LabError as error:
+        gone = lifecycle.has_gone(environment)
+        view.notice(f"{error.what}; " + ("collecting what it left" if gone else "going on"))
+        try:
+            lifecycle.bring_home(run, environment, follow=not gone, view=view, tick=tick)
+            if gone:
+                raise
+        except LabError:
+            if gone or lifecycle.has_gone(environment):  # it may have been going just then
+                _end(run, State.LOST, str(error))
+            raise
+
+
+def _end(run: RunDir, state: State, reason: str) -> None:
+    """Sum up a run that broke off; what its tasks say of its end goes first."""
+    if not State(lifecycle.finish(run).state).ended:
+        lifecycle.end_as(run, state, reason)
+        lifecycle.finish(run)
+
+
+def _holds(environment: Environment, run: RunDir, say: Say) -> bool:
+    """Whether an environment has something of the run that is not at home; if so, say it."""
+    try:
+        if all(request.run_id != run.run_id for request in environment.runs()):
+            return False
+    except LabError:
+        return False
+    say(
+        f"environment {environment.project!r} stays up with what is not at home of run"
+        f" {run.run_id}: `lab collect {run.run_id}` brings it, `lab down` removes it"
+    )
+    return True
+
+
+def _take_down(run: RunDir, environment: Environment, say: Say) -> None:
+    """Take down what was booted, unless somebody else trains in it by now.
+
+    Raises:
+        LabError: Something of it is left, and that is the first fault.
+    """
+    failing = sys.exception() is not None
+    try:
+        other = under_way(environment, besides=run.run_id)
+        if other is not None:
+            say(f"environment {environment.project!r} stays up: run {other} is under way in it")
+            return
+        environment.down(say)
+    except LabError as error:
+        if not failing:
+            raise
+        say(f"{error}; `lab down {environment.project}` tries again")

@@ -1,0 +1,79 @@
+"""A run that goes on from another's checkpoints, to the end that the other would have had."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from lab.errors import InputError
+from lab.run.directory import RunDir, RunInfo
+from lab.task.experiments import Experiment
+
+CHECKPOINT: Final = re.compile(r"model-[0-9]+\.(index|data-[0-9]{5}-of-[0-9]{5})|checkpoint")
+"""The files of the programs' checkpoints."""
+
+
+def check_resumable(run: RunDir, wanted: Experiment, data_dir: str | None) -> RunInfo:
+    """See that a run can be gone on from.
+
+    Args:
+        run: The run.
+        wanted: The experiment that is to be trained.
+        data_dir: The directory with one's own data that was given, or None.
+
+    Raises:
+        InputError: It is another experiment's, was trained on data of one's own and none is given,
+            has not ended, or left no checkpoint.
+    """
+    info = run.read()
+    if info.own or info.experiment != wanted.name:
+        raise InputError(
+            f"run {run.run_id} is one of {info.experiment!r}, not of {wanted.name!r}",
+            "resume the programs of this project by their own experiment",
+        )
+    if info.data_dir and data_dir is None:
+        raise InputError(
+            f"run {run.run_id} was trained on data of your own, {info.data_dir}",
+            "give it again, with --data_dir",
+        )
+    if not info.state.ended:
+        raise InputError(
+            f"run {run.run_id} has not ended: it is {info.state.value}",
+            f"end it with `lab cancel {run.run_id}`, and bring it home with `lab collect`",
+        )
+    if not any(run.checkpoints.glob("model-*.index")):
+        raise InputError(
+            f"run {run.run_id} left no checkpoint in {run.checkpoints}",
+            "begin anew; --checkpoint_every 10 saves one every 10 seconds",
+        )
+    return info
+
+
+def end_of(
+    info: RunInfo, parameters: Mapping[str, Any], training_images: Callable[[], int]
+) -> Sequence[str]:
+    """The further words that let a program end where the run would have that it goes on from.
+
+    Where every local step is an update of its own, the end is a global step: as many as the
+    workers of that run had to make together, however many workers there are now.
+
+    Args:
+        info: The run that it goes on from.
+        parameters: The program's flags by name, as they are now.
+        training_images: Counts the training images.
+    """
+    if parameters.get("global_steps"):
+        return ()
+    workers = len(info.cluster.get("worker", ()))
+    steps = training_images() // parameters["batch_size"]
+    return (f"--global_steps={parameters['epochs'] * steps * workers}",)
+
+
+def copy_checkpoints(source: RunDir, target: RunDir) -> None:
+    """Copy them; what else lies there stays there."""
+    target.checkpoints.mkdir()
+    for path in sorted(source.checkpoints.iterdir()):
+        if CHECKPOINT.fullmatch(path.name):
+            shutil.copyfile(path, target.checkpoints / path.name)

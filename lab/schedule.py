@@ -1,0 +1,64 @@
+"""When the tasks of a run start that are not to start with the others."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from lab.errors import InputError
+from lab.task.protocol import chief_of
+from lab.task.when import When, parse_when
+
+PS: Final = "ps"
+_FORM: Final = "TASK: MOMENT; …, such as worker-1: 10s; worker-2: after 500 steps"
+
+
+def untimely(task: str, when: When, tasks: Sequence[str]) -> str | None:
+    """Why a task cannot start at this moment, with the mend; None: it can.
+
+    Args:
+        task: One of the tasks.
+        when: When it is to start.
+        tasks: All tasks of the cluster.
+    """
+    if when.steps is None:
+        return None
+    if task == chief_of(tasks) or task.rpartition("-")[0] == PS:
+        return f"no step is made without {task}; give it a time, such as 10s"
+    return None
+
+
+def parse_start(text: str) -> dict[str, str]:
+    """Read `worker-1: 10s; worker-2: after 500 steps`.
+
+    Returns:
+        Task to moment, each in one way of writing.
+
+    Raises:
+        ValueError: It is not of that form.
+    """
+    if not text.strip():
+        raise ValueError(_FORM)
+    found: dict[str, str] = {}
+    for part in filter(None, (each.strip() for each in text.split(";"))):
+        task, colon, moment = part.partition(":")
+        if not colon:
+            raise ValueError(_FORM)
+        found[task.strip()] = str(parse_when(moment.strip()))
+    return found
+
+
+def check_start(start: Mapping[str, str], tasks: Sequence[str]) -> None:
+    """See that a schedule fits a cluster.
+
+    Raises:
+        InputError: It names a task that is not there, or one that cannot start then.
+    """
+    for task, text in start.items():
+        if task not in tasks:
+            near = difflib.get_close_matches(task, tasks, n=1)
+            mend = f"did you mean {near[0]}?" if near else f"there are {', '.join(tasks)}"
+            raise InputError(f"--start: there is no task {task!r}", mend)
+        if message := untimely(task, parse_when(text), tasks):
+            raise InputError(f"--start: {task}: {message.partition('; ')[0]}", "give it a time")

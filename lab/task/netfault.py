@@ -1,0 +1,256 @@
+"""A fault of one node's network, for a time: off it, or on it through a slower link.
+
+It is called inside the node's network namespace, by whoever may change it there::
+
+    python -m lab.task.netfault cut SECONDS
+    python -m lab.task.netfault link RATE_BITS|- DELAY_US|- SECONDS
+
+One line on standard output says that it holds. When the time is over, or at SIGTERM, everything is
+as before: the address, the routes, the size of packets, and the link of the description, which
+`LAB_LINK_RATE_BITS` and `LAB_LINK_DELAY_US` tell as they tell it to the node's anchor.
+
+Exit codes: 0 it has held and is over, 1 it could not be done, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lab.task import link
+from lab.task.anchor import link_of
+from lab.task.faults import LONGEST_S, Fault, Kind
+from lab.task.link import LinkError
+
+MODULE: Final = "lab.task.netfault"
+_USAGE: Final = "usage: cut SECONDS | link RATE_BITS|- DELAY_US|- SECONDS"
+_EXIT_FAILED, _EXIT_USAGE = 1, 2
+_ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_ALONE: Final = "\0lab.netfault"
+"""A socket's name without a file, which each network namespace has for itself."""
+
+_LATENCY_S: Final = 0.05
+_BURST_S: Final = 0.01
+_PACKETS: Final = 4
+"""How many of the largest packets may wait for their turn before one is dropped."""
+
+_HEADERS: Final = 64
+_MAIN_TABLE: Final = 254
+_BY_KERNEL: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the command line says.
+
+    Attributes:
+        seconds: How long it holds.
+        cut: Whether the node is off its network; else it has a link.
+        rate_bits: Bits per second that may leave, or None for no limit of the fault's own.
+        delay_us: Microseconds that every packet is held back, or None.
+    """
+
+    seconds: float
+    cut: bool = False
+    rate_bits: int | None = None
+    delay_us: int | None = None
+
+
+def words(fault: Fault) -> tuple[str, ...]:
+    """The words of this module's command line that do a fault."""
+    seconds = f"{fault.seconds:g}"
+    if fault.kind is Kind.CUT:
+        return ("cut", seconds)
+    return ("link", _or_dash(fault.rate_bits), _or_dash(fault.delay_us), seconds)
+
+
+def variables(rate_bits: int | None, delay_us: int | None) -> dict[str, str]:
+    """The variables that tell it of the link of the description."""
+    told = {"LAB_LINK_RATE_BITS": rate_bits, "LAB_LINK_DELAY_US": delay_us}
+    return {name: str(amount) for name, amount in told.items() if amount is not None}
+
+
+def _or_dash(amount: int | None) -> str:
+    return "-" if amount is None else str(amount)
+
+
+def orders(argv: Sequence[str]) -> Orders:
+    """Read the command line.
+
+    Raises:
+        ValueError: It says nothing that can be done.
+    """
+    try:
+        found = _orders(argv)
+    except ValueError as error:
+        raise ValueError(_USAGE) from error
+    if not 0 < found.seconds <= LONGEST_S:
+        raise ValueError(f"not more than {LONGEST_S:g} seconds, and not less than any")
+    return found
+
+
+def _orders(argv: Sequence[str]) -> Orders:
+    match argv:
+        case ["cut", seconds]:
+            return Orders(float(seconds), cut=True)
+        case ["link", rate, delay, seconds] if (rate, delay) != ("-", "-"):
+            return Orders(float(seconds), rate_bits=_amount(rate), delay_us=_amount(delay))
+        case _:
+            raise ValueError(_USAGE)
+
+
+def _amount(raw: str) -> int | None:
+    return None if raw == "-" else int(raw)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Be the only one that disturbs this node's network: each restores what it has found.
+
+    Raises:
+        LinkError: Another one does so now.
+    """
+    with socket.socket(socket.AF_UNIX) as taken:
+        try:
+            taken.bind(_ALONE)
+        except OSError as error:
+            raise LinkError(
+                "another fault of this node's network is under way; wait until it is over"
+            ) from error
+        yield
+
+
+@contextlib.contextmanager
+def cut() -> Iterator[str]:
+    """Off the network; the interface's name.
+
+    Raises:
+        LinkError: There is no interface, or it may not be changed.
+    """
+    with _netlink() as netlink:
+        name, index = link.interface(netlink)
+        routes = list(_routes(netlink, index))
+        _set(netlink, index, "down")
+        try:
+            yield name
+        finally:
+            _set(netlink, index, "up")
+            for route in routes:
+                # The kernel itself brings back the routes of the address.
+                netlink.route("replace", oif=index, **route)
+
+
+@contextlib.contextmanager
+def slowed(
+    rate_bits: int | None, delay_us: int | None, before: tuple[int | None, int | None]
+) -> Iterator[str]:
+    """On the network through a link; the interface's name.
+
+    The size of packets stays as it is, for connections that are open have agreed on it.
+
+    Args:
+        rate_bits: Bits per second that may leave, or None: as before.
+        delay_us: Microseconds that every packet is held back, or None: as before.
+        before: The link of the description: the same two.
+
+    Raises:
+        LinkError: There is no interface, it may not be changed, or the kernel lacks what is needed.
+    """
+    rate_bits = before[0] if rate_bits is None else rate_bits
+    delay_us = before[1] if delay_us is None else delay_us
+    with _netlink() as netlink:
+        name, index = link.interface(netlink)
+        try:
+            link.clear(netlink, index)
+            _shape(netlink, index, rate_bits, delay_us)
+            yield name
+        finally:
+            link.clear(netlink, index)
+            if before != (None, None):
+                link.apply_link(*before)
+
+
+def _shape(
+    netlink: Any,  # noqa: ANN401  (pyroute2 has no types)
+    index: int,
+    rate_bits: int | None,
+    delay_us: int | None,
+) -> None:
+    """The disciplines of `lab.task.link`, with room for packets of any size."""
+    if delay_us is not None:
+        link.add(netlink, "netem", "the delay", index=index, handle="1:", delay=delay_us)
+    if rate_bits is not None:
+        largest = int(netlink.get_links(index)[0].get("mtu")) + _HEADERS
+        place = {"parent": "1:1"} if delay_us is not None else {"handle": "1:"}
+        rate = max(1, rate_bits // 8)
+        burst = max(largest, int(rate * _BURST_S))
+        limit = burst + max(_PACKETS * largest, int(rate * _LATENCY_S))
+        options = {"rate": rate, "burst": burst, "limit": limit}
+        link.add(netlink, "tbf", "the rate", index=index, **place, **options)
+
+
+@contextlib.contextmanager
+def _netlink() -> Iterator[Any]:
+    """The kernel's ear, whose refusals are told in words."""
+    # Imported here: it costs 0.4 s.
+    from pyroute2 import IPRoute, NetlinkError  # noqa: PLC0415
+
+    try:
+        with IPRoute() as netlink:
+            yield netlink
+    except NetlinkError as error:
+        raise LinkError(f"the kernel refused: {os.strerror(error.code)}") from error
+
+
+def _set(netlink: Any, index: int, state: str) -> None:  # noqa: ANN401
+    netlink.link("set", index=index, state=state)
+
+
+def _routes(netlink: Any, index: int) -> Iterator[dict[str, Any]]:  # noqa: ANN401
+    """The routes through an interface that would not come back with it."""
+    for route in netlink.get_routes(family=socket.AF_INET, oif=index, table=_MAIN_TABLE):
+        if route["proto"] == _BY_KERNEL:
+            continue
+        found = {
+            "dst": f"{route.get('dst') or '0.0.0.0'}/{route['dst_len']}",  # noqa: S104
+            "gateway": route.get("gateway"),
+            "priority": route.get("priority"),
+            "prefsrc": route.get("prefsrc"),
+        }
+        yield {name: value for name, value in found.items() if value is not None}
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Do one fault and stay until it is over; returns the exit code."""
+    # Blocked first: one that comes early waits for `sigtimedwait`.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    try:
+        asked = orders(argv)
+        before = link_of(environ)
+    except ValueError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return _EXIT_USAGE
+    fault: AbstractContextManager[str]
+    if asked.cut:
+        fault, what = cut(), "off the network"
+    else:
+        fault, what = slowed(asked.rate_bits, asked.delay_us, before), "slowed"
+    try:
+        with alone(), fault as name:
+            print(f"{name} is {what} for {asked.seconds:g} s", flush=True)
+            signal.sigtimedwait(_ENDS, asked.seconds)
+    except LinkError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return _EXIT_FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

@@ -1,0 +1,116 @@
+"""What becomes of a run when one of its tasks fails."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from lab.task.states import State, run_state
+
+
+class OnFailure(StrEnum):
+    """What the others do when a task fails."""
+
+    FAIL = "fail"
+    RESTART = "restart"
+    CONTINUE = "continue"
+
+
+RESTARTS: Final = 3
+"""How often each task is started again at most, where nobody says otherwise."""
+
+_RESTART: Final = re.compile(r"restart:([1-9][0-9]{0,2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What becomes of a run when a task fails.
+
+    Attributes:
+        on_failure: What the others do.
+        restarts: How often each task is started again at most; 0 unless tasks are.
+    """
+
+    on_failure: OnFailure = OnFailure.FAIL
+    restarts: int = 0
+
+    def __str__(self) -> str:
+        restarts = f":{self.restarts}" if self.on_failure is OnFailure.RESTART else ""
+        return f"{self.on_failure.value}{restarts}"
+
+
+def parse_policy(text: str) -> Policy:
+    """Read `fail`, `restart`, `restart:5` or `continue`.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    if found := _RESTART.fullmatch(text):
+        return Policy(OnFailure.RESTART, int(found[1]))
+    if text == OnFailure.RESTART:
+        return Policy(OnFailure.RESTART, RESTARTS)
+    if text in {OnFailure.FAIL, OnFailure.CONTINUE}:
+        return Policy(OnFailure(text))
+    raise ValueError("fail, restart, restart:N (N from 1 to 999), or continue")
+
+
+class Ended(Protocol):
+    """How a task has ended, as far as it matters here."""
+
+    @property
+    def task(self) -> str:
+        """`worker-0`."""
+
+    @property
+    def state(self) -> State:
+        """One of the ends."""
+
+    @property
+    def ended_unix(self) -> float | None:
+        """When, in seconds since the epoch."""
+
+
+class Asked(Protocol):
+    """What was asked for, as far as it matters here."""
+
+    def is_service(self, task: str) -> bool:
+        """Whether this task serves the others."""
+
+    def can_do_without(self, task: str) -> bool:
+        """Whether the run goes on when this task has failed."""
+
+
+def outcome(asked: Asked, statuses: Mapping[str, Ended]) -> tuple[State, list[str]]:
+    """How a run has ended whose tasks all have, and which of them decided that.
+
+    The worst end of a task is the run's. A service that was cancelled harms nobody, and neither
+    does the failure of a task that the run can do without.
+
+    Returns:
+        The state, and the tasks that ended so, the first to end first; none where it succeeded.
+    """
+    counted = [
+        status for status in statuses.values() if not _harmless(asked, status.task, status.state)
+    ]
+    state = run_state(status.state for status in counted)
+    if state is State.SUCCEEDED:
+        return state, []
+    guilty = [status for status in counted if status.state is state]
+    return state, [status.task for status in _first_to_end(guilty)]
+
+
+def _harmless(asked: Asked, task: str, state: State) -> bool:
+    if state is State.CANCELLED:
+        return asked.is_service(task)
+    return state in {State.FAILED, State.LOST} and asked.can_do_without(task)
+
+
+def _first_to_end(statuses: Iterable[Ended]) -> list[Ended]:
+    return sorted(
+        statuses,
+        key=lambda status: math.inf if status.ended_unix is None else status.ended_unix,
+    )

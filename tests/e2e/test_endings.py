@@ -1,0 +1,320 @@
+"""Runs that end before their time: by keys, by signals, by a dead helper, for want of room.
+
+The programs import no TensorFlow, so that it is quick.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents import wait_for
+from tests.engine import ROOT
+from tests.terminals import CTRL_C, Terminal, terminal
+
+pytestmark = pytest.mark.tensorflow
+
+PATIENCE_S = 60.0
+CTRL_Z, CTRL_BACKSLASH = "\x1a", "\x1c"
+CLUSTER = """\
+version: 1
+name: e2e-endings
+nodes: {tf1: {}, tf2: {}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf2]}}
+port: 24232
+"""
+
+SAVES = """\
+import os, signal, sys, time
+from pathlib import Path
+from lab.task.recorder import Recorder
+
+task = os.environ["LAB_TASK"]
+recorder = Recorder(*task.split("-")[:1], int(task.split("-")[1]))
+recorder.write("start")
+
+def save(*_):
+    Path("model").mkdir(exist_ok=True)
+    Path("model/weights").write_text("saved")
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save if task == "worker-0" else signal.SIG_DFL)
+if task == "ps-0":
+    signal.pause()
+for step in range(1, 3001):
+    recorder.write("step", epoch=0, local_step=step, global_step=step, loss=1 / step)
+    time.sleep(0.02)
+"""
+
+DEAF = SAVES.replace("save if task", "signal.SIG_IGN if task")
+"""The same, whose chief does not hear that it is to end."""
+
+
+def environ(project: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
+    return {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state")}
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "lab", *words]
+
+
+RUN = ("run", "async", "--backend", "local", "--gpus", "none")
+
+
+def start(project: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command(*words),
+        cwd=project,
+        env=environ(project),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def lab(project: Path, *words: str, code: int = 0) -> tuple[str, str]:
+    process = start(project, *words)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == code, err[-4000:]
+    return out, err
+
+
+def ours(project: Path) -> list[str]:
+    """The command lines of all processes that know this project's state directory."""
+    mark = f"LAB_STATE={project / 'state'}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+    return found
+
+
+def left(project: Path) -> list[str]:
+    """All that is left of the environment."""
+    return ours(project) + [str(path) for path in (project / "state").glob("local/*/")]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    """A project whose program a test writes; nothing of it is left at the end."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "scripts").mkdir()
+    program(tmp_path, SAVES)
+    yield tmp_path
+    start(tmp_path, "down", "--yes", "--discard").communicate(timeout=PATIENCE_S)
+    assert left(tmp_path) == []
+
+
+def program(project: Path, text: str) -> None:
+    (project / "scripts/mnist_async.py").write_text(text)
+
+
+def the_run(project: Path) -> Path:
+    (run,) = (project / "runs").iterdir()
+    return run
+
+
+def info(project: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((the_run(project) / "run.json").read_text())
+    return read
+
+
+def trains(home: Path) -> None:
+    """Wait until steps of both workers are at home."""
+
+    def stepped(task: str) -> bool:
+        return any(b'"step"' in path.read_bytes() for path in home.glob(f"*/tasks/{task}.jsonl"))
+
+    wait_for(lambda: stepped("worker-0") and stepped("worker-1"), "a step", PATIENCE_S)
+
+
+def every_line_once(project: Path) -> int:
+    """See that no record is missing or doubled; the number of the first worker's."""
+    for task in ("worker-1", "worker-0"):
+        lines = (the_run(project) / f"tasks/{task}.jsonl").read_text().splitlines()
+        numbers = [json.loads(line)["seq"] for line in lines]
+        assert numbers == list(range(len(numbers)))
+    return len(numbers)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP])
+def test_the_first_signal_saves_collects_and_leaves_nothing(
+    project: Path, number: signal.Signals
+) -> None:
+    process = start(project, *RUN)
+    trains(project / "runs")
+    began = time.monotonic()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert time.monotonic() - began < 15
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1].startswith("error: run ")
+    assert "cancelled" in out
+    assert (info(project)["state"], info(project)["reason"]) == ("cancelled", "interrupted")
+    assert (the_run(project) / "model/weights").read_text() == "saved"
+    assert every_line_once(project) > 1
+    assert left(project) == []
+    assert not list(project.glob("core*"))
+
+
+def test_the_second_ctrl_c_kills(project: Path) -> None:
+    program(project, DEAF)
+    with terminal(command(*RUN), cwd=project, env=environ(project)) as typed:
+        trains(project / "runs")
+        typed.type(CTRL_C)
+        typed.until("Ctrl-C again kills it", PATIENCE_S)
+        time.sleep(0.6)  # closer to each other they are one
+        began = time.monotonic()
+        typed.type(CTRL_BACKSLASH)
+        assert typed.end(PATIENCE_S) == 130
+        assert time.monotonic() - began < 5
+    assert "Traceback" not in typed.said
+    assert info(project)["state"] == "cancelled"
+    every_line_once(project)
+    assert left(project) == []
+
+
+def test_an_environment_that_was_up_stays_up(project: Path) -> None:
+    lab(project, "up", "--backend", "local", "--gpus", "none")
+    process = start(project, *RUN)
+    trains(project / "runs")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    (row,) = json.loads(lab(project, "ls", "--json")[0])
+    assert row["alive"] == 3
+
+
+def prompt(shell: Terminal, line: str, then: str) -> None:
+    shell.type(line + "\n")
+    shell.until(then, PATIENCE_S)
+
+
+def test_ctrl_z_stops_the_helper_and_fg_goes_on(project: Path) -> None:
+    lab(project, "up", "--backend", "local", "--gpus", "none")
+    env = environ(project) | {"PS1": "ready> "}
+    with terminal(["bash", "--norc", "-i"], cwd=project, env=env) as shell:
+        shell.until("ready> ", PATIENCE_S)
+        shell.type(" ".join(command(*RUN)) + "\n")
+        shell.until("worker-1.*training", PATIENCE_S)
+        shell.type(CTRL_Z)
+        shell.until("Stopped", PATIENCE_S)
+        shell.until("ready> ", PATIENCE_S)
+        before = every_line_once(project)
+        volume = next((project / "state").glob("local/*/runs"))
+        there = volume / the_run(project).name / "tasks/worker-0.jsonl"
+        wait_for(lambda: there.read_text().count("\n") > before + 50, "training that goes on")
+        assert every_line_once(project) == before
+        shell.type("fg\n")
+        shell.until("worker-1.*training", PATIENCE_S)
+        wait_for(lambda: every_line_once_so_far(project) > before + 50, "what came meanwhile")
+        shell.type(CTRL_C)
+        shell.until("was interrupted", PATIENCE_S)
+        shell.type("exit\n")
+        shell.end(PATIENCE_S)
+    every_line_once(project)
+    assert info(project)["state"] == "cancelled"
+
+
+def every_line_once_so_far(project: Path) -> int:
+    return (the_run(project) / "tasks/worker-0.jsonl").read_text().count("\n")
+
+
+@pytest.mark.parametrize("after", ["the first word", "the boot", "the submission"])
+def test_what_a_killed_helper_leaves_is_found_and_removed(project: Path, after: str) -> None:
+    state = project / "state/local/e2e-endings"
+    moments = {
+        "the first word": lambda: any((project / "runs").glob("*/run.json")),
+        "the boot": (state / "environment.json").exists,
+        "the submission": lambda: any(state.glob("runs/requests/*.json")),
+    }
+    process = start(project, *RUN)
+    wait_for(moments[after], after, PATIENCE_S)
+    process.kill()
+    process.communicate()
+    time.sleep(3)  # a run that has just begun may be between two moments of its helper
+    (row,) = json.loads(lab(project, "runs", "--json")[0])
+    if after == "the submission":
+        assert row["note"] == f"nobody follows it: `lab attach {row['run_id']}`"
+    else:
+        assert (row["state"], row["reason"]) == ("lost", "its helper ended before it could begin")
+    start(project, "down", "--yes").communicate(timeout=PATIENCE_S)
+    assert left(project) == []
+    lab(project, "collect")
+    (row,) = json.loads(lab(project, "runs", "--json")[0])
+    assert (row["state"], row["note"]) == (
+        "cancelled" if after == "the submission" else "lost",
+        "",
+    )
+
+
+def test_two_runs_at_once(project: Path) -> None:
+    both = [start(project, *RUN) for _ in range(2)]
+    wait_for(lambda: any(each.poll() is not None for each in both), "one that is refused")
+    (refused,) = [each for each in both if each.poll() is not None]
+    (other,) = [each for each in both if each is not refused]
+    _, err = refused.communicate()
+    assert refused.returncode == 1
+    assert "wait until it is done" in err or "is under way" in err or "is not up" in err, err
+    assert "internal" not in err
+    trains(project / "runs")
+    other.send_signal(signal.SIGINT)
+    other.communicate(timeout=PATIENCE_S)
+    assert other.returncode == 130
+    assert left(project) == []
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte."""
+    disk = tmp_path / "small"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root may mount a small disk")
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no disk can be mounted here")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_at_home_leaves_the_run_collectable(project: Path, small: Path) -> None:
+    process = start(project, *RUN, "--runs-dir", str(small))
+    trains(small)
+    filler = small / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1, err
+    last = err.splitlines()[-1]
+    assert last.startswith("error: "), err
+    assert "free some space" in last
+    assert "stays up with what is not at home" in err
+    filler.unlink()
+    (run,) = small.iterdir()
+    lab(project, "collect", run.name, "--runs-dir", str(small))
+    for task in ("worker-0", "worker-1"):
+        lines = (run / f"tasks/{task}.jsonl").read_text().splitlines()
+        numbers = [json.loads(line)["seq"] for line in lines]
+        assert numbers == list(range(len(numbers)))
+    assert json.loads((run / "run.json").read_text())["state"] == "cancelled"
+    assert (run / "model/weights").read_text() == "saved"

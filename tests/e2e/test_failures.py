@@ -1,0 +1,168 @@
+"""Programs that are killed in mid-training, started again, and gone on from; with TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents import processes_with, wait_for
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 240
+
+pytestmark = pytest.mark.tensorflow
+
+
+def description(workers: int) -> str:
+    return f"""\
+version: 1
+name: e2e-failures
+nodes: {{tf1: {{}}, tf2: {{}}}}
+jobs: {{ps: {{on: [tf1]}}, worker: {{on: [{", ".join(["tf2"] * workers)}]}}}}
+port: 24222
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "cluster.yaml").write_text(description(2))
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    yield tmp_path
+    left = processes_with(str(tmp_path))
+    assert not left, f"left behind: {left}"
+
+
+def start(project: Path, *words: str) -> subprocess.Popen[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "lab", "run", *words, "--backend", "local", "--json"],
+        cwd=project,
+        env={**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state")},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def end_of(run: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
+    out, err = run.communicate(timeout=PATIENCE_S)
+    assert out, err
+    return run.returncode, json.loads(out.splitlines()[-1]), err
+
+
+def newest(project: Path) -> Path:
+    return max((project / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+
+
+def records(project: Path, task: str) -> list[dict[str, Any]]:
+    path = newest(project) / "tasks" / f"{task}.jsonl"
+    whole = path.read_text().rpartition("\n")[0] if path.is_file() else ""
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def wait_for_step(project: Path, task: str, step: int) -> None:
+    def there() -> bool:
+        if not (project / "runs").is_dir():
+            return False
+        return any((each.get("global_step") or 0) >= step for each in records(project, task))
+
+    wait_for(there, f"global step {step} of {task}", PATIENCE_S)
+
+
+def kill_program(project: Path, task: str) -> None:
+    """SIGKILL to a task's program, found by what it was started with."""
+    run = newest(project).name
+    marks = (f"LAB_RUN_ID={run}", f"LAB_TASK={task}")
+    (pid,) = [pid for pid in processes_with(marks[0]) if pid in processes_with(marks[1])]
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_async_goes_on_from_its_checkpoint_when_a_ps_is_killed(project: Path) -> None:
+    words = ("--record_every", "20", "--checkpoint_every", "1", "--on-failure", "restart")
+    run = start(project, "async", "--global_steps", "2500", *words)
+    wait_for_step(project, "worker-0", 1000)
+    wait_for((newest(project) / "run.json").exists, "run.json")
+    kill_program(project, "ps-0")
+    code, summary, err = end_of(run)
+    assert (code, summary["state"], summary["reason"]) == (0, "succeeded", ""), err
+    assert summary["global_step"] == 2500
+    assert summary["records_lost"] == 0
+    assert [task["attempts"] for task in summary["tasks"]] == [2, 2, 2]
+    resumed = [each for each in records(project, "worker-0") if "goes on" in str(each)]
+    assert len(resumed) == 1
+    highest = max(
+        each["global_step"]
+        for task in ("worker-0", "worker-1")
+        for each in records(project, task)
+        if each["attempt"] == 0 and each.get("global_step")
+    )
+    assert 0 < resumed[0]["global_step"] <= highest
+    assert summary["steps_redone"] == highest - resumed[0]["global_step"]
+    # No worker was ended between its number and its update in the last attempt.
+    assert (summary["updates_conserved"], summary["updates_lost"]) == (True, 0)
+
+
+def test_a_killed_worker_of_a_synchronous_training_starts_again_with_all(project: Path) -> None:
+    words = ("--record_every", "20", "--checkpoint_every", "1", "--on-failure", "restart:1")
+    run = start(project, "sync", "--global_steps", "500", *words)
+    wait_for_step(project, "worker-1", 200)
+    kill_program(project, "worker-1")
+    code, summary, err = end_of(run)
+    assert (code, summary["state"]) == (0, "succeeded"), err
+    assert (summary["global_step"], summary["updates_conserved"]) == (500, True)
+    assert [task["attempts"] for task in summary["tasks"]] == [2, 2, 2]
+
+
+def test_without_a_worker_the_others_go_on(project: Path) -> None:
+    words = ("--record_every", "20", "--on-failure", "continue")
+    run = start(project, "async", "--global_steps", "1500", *words)
+    wait_for_step(project, "worker-1", 300)
+    kill_program(project, "worker-1")
+    code, summary, err = end_of(run)
+    assert (code, summary["state"], summary["degraded"]) == (0, "succeeded", True), err
+    assert summary["global_step"] == 1500
+    assert [task["state"] for task in summary["tasks"]] == ["succeeded", "succeeded", "failed"]
+    assert summary["updates_lost"] in {0, 1}
+    assert "without" in err
+
+
+def test_an_interrupted_run_is_gone_on_from_with_another_worker(project: Path) -> None:
+    run = start(project, "async", "--epochs", "2", "--record_every", "20")
+    wait_for_step(project, "worker-0", 400)
+    old = newest(project)
+    run.send_signal(signal.SIGINT)
+    code, summary, _ = end_of(run)
+    assert (code, summary["state"]) == (130, "cancelled")
+    steps = {int(path.stem.partition("-")[2]) for path in old.glob("checkpoints/*.index")}
+    assert max(steps) >= summary["global_step"]
+    assert summary["global_step"] < 2200
+    # The newest one is torn: the one before it is taken.
+    (torn,) = old.glob(f"checkpoints/model-{max(steps)}.data-*")
+    earlier = max(steps) - 100
+    for path in old.glob(f"checkpoints/model-{max(steps)}.*"):
+        path.with_name(path.name.replace(str(max(steps)), str(earlier))).write_bytes(
+            path.read_bytes()
+        )
+    torn.write_bytes(torn.read_bytes()[:1000])
+    (project / "cluster.yaml").write_text(description(3))
+    code, summary, err = end_of(start(project, "async", "--resume", old.name))
+    assert (code, summary["state"], summary["resumed_from"]) == (0, "succeeded", old.name), err
+    # What two workers would have made in two epochs, made by three.
+    assert summary["global_step"] == 2 * 2 * 550
+    assert summary["updates_conserved"] is True
+    told = records(project, "worker-0")
+    assert any(f"model-{max(steps)} is damaged: it is passed over" in str(each) for each in told)
+    (resumed,) = [each["global_step"] for each in told if "goes on from" in str(each)]
+    # Other workers make updates while the chief saves; its name is the step at which that began.
+    assert resumed >= max(steps)
+    made = sum(task["local_step"] or 0 for task in summary["tasks"])
+    assert made == 2200 - resumed

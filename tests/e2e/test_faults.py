@@ -1,0 +1,236 @@
+"""Faults of networks between real pseudo-nodes, and faults of real runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from lab.backends.compose import ComposeBackend, ComposeEnvironment
+from lab.backends.local import LocalBackend, interpreter, isolation
+from lab.backends.local.environment import LocalEnvironment
+from lab.cli import main
+from lab.errors import LabError
+from lab.plan import Plan, PlannedNode, PlannedTask
+from lab.task.netfault import MODULE
+from tests.agents import processes_with, wait_for
+from tests.e2e.test_compose import docker, left_behind, no_word, place_on
+from tests.e2e.test_local_environment import free_port
+
+LISTEN = """
+import socket
+server = socket.create_server(("0.0.0.0", 7777))
+while True:
+    peer, _ = server.accept()
+    while data := peer.recv(100):
+        peer.sendall(data)
+"""
+"""On tf2: sends back what it gets."""
+
+ASK = """
+import socket, sys, time
+while True:
+    try:
+        link = socket.create_connection((sys.argv[1], 7777), timeout=5)
+        break
+    except OSError:
+        time.sleep(0.1)
+link.settimeout(None)
+began = time.monotonic()
+longest = 0.0
+while time.monotonic() - began < float(sys.argv[2]):
+    asked = time.monotonic()
+    link.sendall(b"x")
+    assert link.recv(1) == b"x"
+    longest = max(longest, time.monotonic() - asked)
+    if asked - began < 0.5:
+        print("up", flush=True)
+    time.sleep(0.02)
+print("longest", longest, flush=True)
+"""
+"""On tf1: asks over one connection for some seconds, and says how long the longest answer took."""
+
+
+@contextmanager
+def talking(listen: Sequence[str], ask: Sequence[str]) -> Iterator[Callable[[], float]]:
+    """Let tf2 and tf1 talk; gives what waits for the end, and says the longest silence in s."""
+    with (
+        subprocess.Popen([*listen, LISTEN], stdin=subprocess.DEVNULL) as server,
+        subprocess.Popen([*ask, ASK, "tf2", "10"], stdout=subprocess.PIPE, text=True) as client,
+    ):
+        output = client.stdout
+        assert output is not None
+        try:
+            assert output.readline() == "up\n"
+            yield lambda: float(output.read().split()[-1])
+            assert client.wait() == 0
+        finally:
+            server.kill()
+            client.kill()
+
+
+# TCP doubles its patience: what is cut for 2 s is silent for at most twice that, and a little.
+CUT: Final = ("cut", "2")
+SILENT_S: Final = (1.9, 8.0)
+
+
+# ---- Processes
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEnvironment]:
+    if (reason := isolation.why_not()) is not None:
+        pytest.skip(f"no namespaces here: {reason}")
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("LAB_TEST_MARKER", str(tmp_path))
+    (tmp_path / "scripts").mkdir()
+    port = free_port()
+    plan = Plan(
+        name="faulty",
+        mode="none",
+        cluster_sha256="0" * 64,
+        nodes=(PlannedNode("tf1"), PlannedNode("tf2")),
+        tasks=(PlannedTask("ps", 0, "tf1", port), PlannedTask("worker", 0, "tf2", port)),
+    )
+    environment = LocalBackend().up(plan, root=tmp_path, say=no_word)
+    assert isinstance(environment, LocalEnvironment)
+    yield environment
+    if environment.alive():
+        environment.down(no_word)
+    wait_for(lambda: not processes_with(f"LAB_TEST_MARKER={tmp_path}\0"), "nothing is left", 10)
+
+
+def on(environment: LocalEnvironment, task: str) -> list[str]:
+    """The command line that runs Python code where a task lives."""
+    prefix = environment._enter(environment._agent_pids()[task])
+    return [*prefix, interpreter.command("x")[0], "-c"]
+
+
+def test_pseudo_nodes_are_cut_off_and_come_back(local: LocalEnvironment) -> None:
+    with talking(on(local, "worker-0"), on(local, "ps-0")) as longest_s:
+        local.disturb("tf2", CUT)
+        assert SILENT_S[0] < longest_s() < SILENT_S[1]
+
+
+def test_a_cut_that_is_under_way_goes_with_its_environment(local: LocalEnvironment) -> None:
+    local.disturb("tf2", ["cut", "60"])
+    with pytest.raises(LabError, match="node tf2: another fault of this node's network is under"):
+        local.disturb("tf2", ["cut", "60"])
+    local.disturb("tf1", ["link", "1000000", "-", "60"])
+    local.down(no_word)
+
+
+# ---- A run
+
+PROGRAM = """
+import json, os, sys, time
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+def record(kind, **fields):
+    pairs = " ".join(f"{name}={value}" for name, value in fields.items())
+    print(f"lab kind={kind} job_name={task['type']} task_index={task['index']} {pairs}".rstrip())
+    sys.stdout.flush()
+record("start")
+if task["type"] == "ps":
+    time.sleep(600)
+for step in range(1, 601):
+    record("step", local_step=step, global_step=step)
+    time.sleep(0.02)
+"""
+
+DESCRIPTION = """
+version: 1
+name: faulty-run
+nodes: {tf1: {}, tf2: {}, tf3: {}}
+jobs:
+  ps: {on: [tf1]}
+  worker: {on: [tf2, tf3]}
+"""
+
+
+def events(run: Path, task: str) -> list[tuple[str, float]]:
+    """What the agent says of faults in a task's records, each with its time in s."""
+    lines = (run / "tasks" / f"{task}.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    return [
+        (each["message"], each["time_unix"])
+        for each in records
+        if each["kind"] == "event" and each["message"].startswith("fault")
+    ]
+
+
+def test_faults_of_a_run_come_in_their_time_and_are_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (reason := isolation.why_not()) is not None:
+        pytest.skip(f"no namespaces here: {reason}")
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "cluster.yaml").write_text(DESCRIPTION)
+    pause, cut, kill = (
+        "pause:2s worker-1 after 50 steps",
+        "cut:1s tf2 after 100 steps",
+        "kill worker-0 after 300 steps",
+    )
+    words = ["run", "program.py", "--backend", "local", "--gpus", "none"]
+    assert main([*words, "--fault", f"{pause}; {cut}; {kill}"]) == 1
+    (run,) = (tmp_path / "runs").iterdir()
+    told = json.loads((run / "run.json").read_text())
+    assert (told["state"], told["faults"]) == ("failed", [pause, cut, kill])
+    assert told["reason"].startswith("worker-0 failed: killed by SIGKILL")
+    (begun, began), (over, ended) = events(run, "worker-1")
+    assert (begun, over) == (f"fault: {pause}", f"fault over: {pause}")
+    assert 1.9 < ended - began < 5
+    assert [line for line, _ in events(run, "worker-0")] == [
+        f"fault: {cut}",
+        f"fault over: {cut}",
+        f"fault: {kill}",
+    ]
+    assert events(run, "ps-0") == []
+
+
+# ---- Containers
+
+
+@pytest.fixture
+def containers(
+    image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ComposeEnvironment]:
+    for name in ("data", "scripts"):
+        (tmp_path / name).mkdir()
+    plan = place_on(tmp_path, "none", name="lab-faults")
+    environment = ComposeBackend().up(plan, root=tmp_path, say=no_word)
+    yield environment
+    environment.down(no_word)
+    assert left_behind("lab-faults") == []
+
+
+def faults_of(environment: ComposeEnvironment) -> list[str]:
+    return docker("ps", "--all", "--quiet", "--filter", "label=lab.fault").split()
+
+
+@pytest.mark.engine
+def test_containers_are_cut_off_and_come_back(containers: ComposeEnvironment) -> None:
+    listen = ["docker", "exec", "lab-faults-worker-1-1", "python", "-c"]
+    ask = ["docker", "exec", "lab-faults-ps-0-1", "python", "-c"]
+    known = [each.service for each in containers.seen()]
+    with talking(listen, ask) as longest_s:
+        containers.disturb("tf2", CUT)
+        assert SILENT_S[0] < longest_s() < SILENT_S[1]
+    wait_for(lambda: not faults_of(containers), "the container that did it has gone", 10)
+    # What does a fault is no part of the environment, and the environment's own is unharmed.
+    containers.disturb("tf1", ["link", "1000000", "-", "60"])
+    assert len(faults_of(containers)) == 1
+    assert [each.service for each in containers.seen()] == known
+    assert all(task.alive for task in containers.tasks())
+    with pytest.raises(LabError, match="node tf1: another fault of this node's network is under"):
+        containers.disturb("tf1", ["cut", "60"])
+    (options,) = json.loads(docker("inspect", *faults_of(containers)))
+    assert options["HostConfig"]["CapDrop"] == ["ALL"]
+    assert MODULE in options["Config"]["Cmd"]

@@ -1,0 +1,323 @@
+"""A run that a user ends, or whose home fails: what is stopped, brought home, and taken down."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from lab import signals
+from lab.backends import NOTHING, Chunk, Say
+from lab.cli import outcome
+from lab.errors import LabError
+from lab.run import conduct as conducting
+from lab.run import lifecycle
+from lab.run.conduct import conduct
+from lab.run.directory import RunDir
+from lab.run.launch import Order, prepare
+from lab.run.lifecycle import NoView
+from lab.run.summary import summarize
+from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol import Request, Volume
+from lab.task.states import State
+from lab.task.volume import NoSuchRun
+from tests.agents import wait_for
+from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
+
+
+@contextlib.contextmanager
+def said_as_an_environment_does() -> Iterator[None]:
+    try:
+        yield
+    except NoSuchRun as error:
+        raise LabError(str(error)) from error
+
+
+@dataclass
+class Told(FakeEnvironment):
+    """Remembers what it is asked, and fails where a test wants it."""
+
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    before_submission: Callable[[], None] = lambda: None
+    while_shipping: Callable[[], None] = lambda: None
+    while_going_down: Callable[[], None] = lambda: None
+
+    def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
+        self.before_submission()
+        super().submit(request, parts)
+
+    def cancel(self, run_id: str, reason: str) -> None:
+        self.asked.append(("cancel", reason))
+        with said_as_an_environment_does():
+            super().cancel(run_id, reason)
+
+    def kill(self, run_id: str, reason: str) -> None:
+        self.asked.append(("kill", reason))
+        with said_as_an_environment_does():
+            super().kill(run_id, reason)
+
+    def ship(
+        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+    ) -> Iterator[Chunk | None]:
+        for chunk in super().ship(run_id, offsets, follow=follow):
+            yield chunk
+            self.while_shipping()
+
+    def down(self, say: Say) -> None:
+        self.while_going_down()
+        super().down(say)
+
+
+@pytest.fixture
+def released() -> Iterator[threading.Event]:
+    """What tasks that hear nothing wait for."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def environment(tmp_path: Path, released: threading.Event) -> Iterator[Told]:
+    (tmp_path / "volume").mkdir()
+    made = Told(tmp_path / "volume", lambda _volume, _request: None)
+    yield made
+    released.set()
+    for thread in made.threads:
+        thread.join()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    order = Order(EXPERIMENTS["async"], (), PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+    return prepare(order, tmp_path / "runs")
+
+
+def go(run: RunDir, environment: Told, *, up: bool = False, detach: bool = False) -> None:
+    """Conduct it in an environment that is booted for it, or was up before."""
+
+    class Saying(NoView):
+        def notice(self, line: str) -> None:
+            environment.said.append(line)
+
+    @contextlib.contextmanager
+    def view() -> Iterator[Saying]:
+        yield Saying()
+
+    conduct(
+        run,
+        boot=lambda: environment,
+        found=environment if up else None,
+        keep=False,
+        detach=detach,
+        view=view,
+        say=environment.said.append,
+    )
+
+
+def stands(run: RunDir) -> tuple[State, str]:
+    info = run.read()
+    return info.state, info.reason
+
+
+def ends_when_killed(volume: Volume, request: Request) -> None:
+    """Tasks that do not hear of a first Ctrl-C, nor of a second one but by `kill.json`."""
+    write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)])
+    os.kill(os.getpid(), signal.SIGINT)
+    wait_for(volume.cancel(request.run_id).exists, "the request to end")
+    os.kill(os.getpid(), signal.SIGINT)
+    killed(volume, request)
+
+
+def killed(volume: Volume, request: Request) -> None:
+    """Tasks that end when they are killed."""
+    wait_for(volume.kill(request.run_id).exists, "the request to end at once")
+    write_records(volume, request.run_id, "worker-0", [record("worker-0", 1, local_step=2)])
+    for task in request.tasks():
+        end(volume, request.run_id, task, State.CANCELLED, reason="interrupted")
+
+
+@pytest.mark.parametrize("up", [False, True])
+def test_a_second_ctrl_c_kills_and_brings_home_what_there_is(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, up: bool
+) -> None:
+    monkeypatch.setattr(signals, "SAME_S", 0.0)
+    environment.tasks_do = ends_when_killed
+    with pytest.raises(KeyboardInterrupt):
+        go(run, environment, up=up)
+    assert environment.asked == [("cancel", "interrupted"), ("kill", "interrupted")]
+    assert stands(run) == (State.CANCELLED, "interrupted")
+    assert run.records("worker-0").read_text().count("local_step") == 2
+    assert run.complete()
+    assert environment.is_down is not up
+
+
+def test_what_does_not_end_in_time_is_killed(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conducting, "STOP_S", 0.2)
+
+    def tasks(volume: Volume, request: Request) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        killed(volume, request)
+
+    environment.tasks_do = tasks
+    with pytest.raises(KeyboardInterrupt):
+        go(run, environment)
+    assert [what for what, _ in environment.asked] == ["cancel", "kill"]
+    assert run.complete()
+    assert environment.is_down
+
+
+def test_what_does_not_end_at_all_is_left(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, released: threading.Event
+) -> None:
+    monkeypatch.setattr(conducting, "STOP_S", 0.1)
+    monkeypatch.setattr(conducting, "COLLECT_S", 0.1)
+
+    def tasks(_volume: Volume, _request: Request) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        released.wait(20)
+
+    environment.tasks_do = tasks
+    with pytest.raises(KeyboardInterrupt):
+        go(run, environment)
+    assert environment.said[-1] == "not all of it came home"
+    assert stands(run) == (State.CANCELLED, "interrupted")
+    assert environment.is_down
+
+
+@pytest.mark.parametrize("detach", [False, True])
+def test_an_interrupt_before_the_submission_is_no_failure(
+    run: RunDir, environment: Told, detach: bool
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    environment.before_submission = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        go(run, environment, detach=detach)
+    assert stands(run) == (State.CANCELLED, "interrupted")
+    assert environment.is_down
+
+
+def test_an_interrupt_while_a_run_is_handed_over_ends_it(run: RunDir, environment: Told) -> None:
+    def tasks(volume: Volume, request: Request) -> None:
+        wait_for(volume.cancel(request.run_id).exists, "the request to end")
+        for task in request.tasks():
+            end(volume, request.run_id, task, State.CANCELLED, reason="interrupted")
+
+    environment.tasks_do = tasks
+    environment.before_submission = lambda: signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        go(run, environment, up=True, detach=True)
+    assert environment.asked == [("cancel", "interrupted")]
+    assert stands(run) == (State.CANCELLED, "interrupted")
+    assert run.complete()
+    assert not environment.is_down
+
+
+def full() -> None:
+    """A disk without room."""
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_leaves_what_is_not_at_home_where_it_is(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment.tasks_do = train
+    environment.while_shipping = full
+    monkeypatch.setattr(lifecycle, "end_as", lambda *_: full())
+    with pytest.raises(OSError, match="No space left"):
+        go(run, environment)
+    assert [what for what, _ in environment.asked] == ["cancel"]
+    assert not environment.is_down
+    assert environment.said == [
+        f"environment 'mnist' stays up with what is not at home of run {run.run_id}:"
+        f" `lab collect {run.run_id}` brings it, `lab down` removes it"
+    ]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_full_disk_before_the_submission_leaves_nothing(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, answers: bool
+) -> None:
+    def dumb() -> list[Request]:
+        raise LabError("no engine answers")
+
+    if not answers:
+        monkeypatch.setattr(environment, "runs", dumb)
+    environment.before_submission = full
+    with pytest.raises(OSError, match="No space left"):
+        go(run, environment)
+    assert environment.is_down is answers
+
+
+def test_an_environment_in_which_another_trains_by_now_stays_up(
+    run: RunDir, environment: Told
+) -> None:
+    other = Request("other", "async", "mnist_async.py", (), PLAN.cluster_spec())
+
+    def tasks(volume: Volume, request: Request) -> None:
+        train(volume, request)
+        if request is not other:
+            environment.tasks_do = lambda _volume, _request: None
+            environment.submit(other)
+
+    environment.tasks_do = tasks
+    go(run, environment)
+    environment.threads[0].join()
+    assert run.complete()
+    assert not environment.is_down
+    assert environment.said == ["environment 'mnist' stays up: run other is under way in it"]
+
+
+def stuck() -> None:
+    """An environment that does not go."""
+    raise LabError("it did not end", "look at it")
+
+
+def test_a_run_that_went_well_and_left_something_says_so(run: RunDir, environment: Told) -> None:
+    environment.tasks_do = train
+    environment.while_going_down = stuck
+    with pytest.raises(LabError, match="it did not end"):
+        go(run, environment)
+    assert stands(run) == (State.SUCCEEDED, "")
+
+
+def test_what_is_left_of_an_interrupted_run_does_not_hide_the_interrupt(
+    run: RunDir, environment: Told
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    environment.before_submission = interrupted
+    environment.while_going_down = stuck
+    with pytest.raises(KeyboardInterrupt):
+        go(run, environment)
+    assert environment.said[-1] == "it did not end; look at it; `lab down mnist` tries again"
+
+
+def test_a_closed_terminal_does_not_change_how_a_run_ended(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(*_args: object, **_more: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(outcome, "show", closed)
+    with (tmp_path / "out").open("w") as out:
+        monkeypatch.setattr("sys.stdout", out)
+        code = errno.ENOSPC
+        with pytest.raises(OSError, match="No space left"):
+            outcome.tell(summarize(run), json=False)
+        code = errno.EIO
+        outcome.tell(summarize(run), json=False)
+        out.write("more")
+    assert (tmp_path / "out").read_text() == ""

@@ -1,0 +1,357 @@
+"""Who does the faults of networks: the helper while it follows a run, through either backend."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import time
+from argparse import ArgumentTypeError
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lab.backends import disturbing
+from lab.backends.compose import disturb as sidecar
+from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.local import disturb as inside
+from lab.backends.local import environment as local
+from lab.backends.local import state
+from lab.backends.local.environment import LocalEnvironment
+from lab.backends.local.interpreter import command, environ
+from lab.backends.local.state import Isolation
+from lab.errors import InputError, LabError
+from lab.run.faulting import Faulting, asked, check_followed, do, settle, warning
+from lab.task import faults
+from lab.task.faults import parse
+from lab.task.netfault import MODULE
+from lab.task.protocol import Request
+from tests.agents import wait_for
+from tests.unit.errors.test_errors_of_containers import an_engine, inspected
+from tests.unit.fakes import PLAN, FakeEnvironment
+from tests.unit.test_local import a_record
+
+REQUEST = Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec())
+
+
+# ---- While a run is followed
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[FakeEnvironment]:
+    made = FakeEnvironment(tmp_path, lambda _volume, _request: None)
+    made.submit(REQUEST)
+    yield made
+    for thread in made.threads:
+        thread.join()
+
+
+def told(environment: FakeEnvironment) -> list[str]:
+    folder = environment.volume.faults("r1")
+    return [faults.read(path).text for path in faults.told_of(folder).values()]
+
+
+def test_network_faults_come_when_they_are_due(environment: FakeEnvironment) -> None:
+    said: list[str] = []
+    now = [50.0]
+    texts = ("cut:5s tf2 after 3s", "kill worker-1", "link:rate=8kbit tf3 after 500 steps")
+    faulting = Faulting(environment, "r1", texts, said.append, lambda: now[0])
+    now[0] += 2.9
+    faulting.tick(499)
+    assert environment.disturbed == []
+    now[0] += 0.1
+    faulting.tick(499)
+    wait_for(lambda: told(environment) == ["cut:5s tf2 after 3s"], "the first is told", 5)
+    faulting.tick(500)
+    wait_for(lambda: len(told(environment)) == 2, "the second is told", 5)
+    faulting.tick(501)
+    assert environment.disturbed == [("tf2", "cut", "5"), ("tf3", "link", "8000", "-", "30")]
+    assert said == []
+
+
+def test_a_network_fault_that_is_refused_is_said_and_not_told(
+    environment: FakeEnvironment,
+) -> None:
+    said: list[str] = []
+    environment.unshakable = "this kernel has no netem"
+    faulting = Faulting(environment, "r1", ["link:delay=5ms tf2"], said.append)
+
+    def has_said() -> bool:
+        faulting.tick(None)
+        return bool(said)
+
+    wait_for(has_said, "the refusal", 5)
+    assert said == ["fault link:delay=5ms,30s tf2 was not done: node tf2: this kernel has no netem"]
+    assert told(environment) == []
+
+
+def test_a_defect_is_no_refusal(environment: FakeEnvironment) -> None:
+    environment.disturb = lambda _node, _words: 1 / 0  # type: ignore[method-assign,assignment]
+    faulting = Faulting(environment, "r1", ["cut:5s tf2"], print)
+
+    def fails() -> bool:
+        try:
+            faulting.tick(None)
+        except ZeroDivisionError:
+            return True
+        return False
+
+    wait_for(fails, "the defect", 5)
+
+
+def test_nothing_random_is_taken(environment: FakeEnvironment) -> None:
+    with pytest.raises(ValueError, match="is still random"):
+        Faulting(environment, "r1", ["cut:5s random"], print)
+
+
+def test_what_acts_on_a_program_is_only_told(environment: FakeEnvironment) -> None:
+    do(environment, "r1", parse("pause:3s tf2"))
+    assert (environment.disturbed, told(environment)) == ([], ["pause:3s tf2"])
+
+
+def test_a_pause_that_looks_like_a_stall_is_warned_of() -> None:
+    assert warning(parse("pause:9s ps-0"), 10) is None
+    assert warning(parse("pause:90s ps-0"), 0) is None
+    assert warning(parse("slow:0.1,90s ps-0"), 10) is None
+    assert warning(parse("pause:10s ps-0"), 10) == (
+        "fault pause:10s ps-0 is no shorter than --stall 10s: where all wait for ps-0,"
+        " the run fails before it is over"
+    )
+
+
+def test_the_faults_of_a_flag_are_drawn_and_warned_of() -> None:
+    places = {each.name: each.node for each in PLAN.tasks}
+    said: list[str] = []
+    texts = settle(asked("kill random seed 3; pause:9m worker-1"), places, 300, said.append)
+    assert texts == settle(asked("kill random seed 3; pause:9m worker-1"), places, 0, said.append)
+    assert not any(parse(text).is_random for text in texts)
+    assert [line[:29] for line in said] == ["warning: fault pause:540s wor"]
+    with pytest.raises(InputError, match="no such fault: no task and no node 'tf9'; did you mean"):
+        settle(asked("cut:5s tf9"), places, 0, said.append)
+    with pytest.raises(ValueError, match="a fault, such as kill worker-1 after 500 steps"):
+        asked("")
+    with pytest.raises(ArgumentTypeError, match="no fault 'kil'; did you mean 'kill'"):
+        asked("kill worker-1; kil worker-1")
+
+
+def test_a_run_that_nobody_follows_has_no_network_faults() -> None:
+    check_followed(asked("kill worker-1; pause:3s tf2"))
+    with pytest.raises(InputError, match=r"nobody would be there for 'cut:5s tf2': whoever .*; le"):
+        check_followed(asked("kill worker-1; cut:5s tf2"))
+
+
+# ---- What was said by what does it
+
+
+def test_a_refusal_names_the_node_and_the_mend() -> None:
+    error = disturbing.refused("tf2", b"a warning\nerror: no netem; load it\n")
+    assert (error.what, error.mend) == ("node tf2: no netem", "load it")
+    assert str(disturbing.refused("tf2", b"")) == "node tf2: it ended without a word"
+
+
+# ---- Processes
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalEnvironment:
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    place = state.place("demo")
+    place.runs.mkdir(parents=True)
+    return LocalEnvironment(place, a_record())
+
+
+def test_processes_without_namespaces_have_no_network_of_their_own(
+    stored: LocalEnvironment,
+) -> None:
+    record = replace(stored._record, isolation=Isolation.PROCESSES)
+    with pytest.raises(LabError, match=r"tf2 has no network of its own: .*; faults that act on a"):
+        LocalEnvironment(stored._place, record).disturb("tf2", ["cut", "5"])
+
+
+def test_a_node_without_an_agent(stored: LocalEnvironment) -> None:
+    with pytest.raises(LabError, match="node tf2 has no agent any more; see `lab ps demo`"):
+        stored.disturb("tf2", ["cut", "5"])
+
+
+def test_a_node_is_entered_by_its_agent_and_its_link_is_told(
+    stored: LocalEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[tuple[Any, ...]] = []
+    pids = {task.task: 100 + n for n, task in enumerate(stored._record.tasks)}
+    monkeypatch.setattr(stored, "_agent_pids", lambda: pids)
+    monkeypatch.setattr(local, "disturb", lambda *given: done.append(given))
+    stored.disturb("tf2", ["cut", "5"])
+    node, enter, words, link = done[0]
+    first = next(task.task for task in stored._record.tasks if task.node == "tf2")
+    assert (node, words) == ("tf2", ["cut", "5"])
+    assert enter[:3] == ["nsenter", "-t", str(pids[first])]
+    assert "-n" in enter
+    assert link == {"LAB_LINK_RATE_BITS": str(10**8)}
+
+
+def test_a_fault_of_a_run_that_is_not_there(stored: LocalEnvironment) -> None:
+    with pytest.raises(LabError, match="no run 'r1' on this volume"):
+        stored.tell("r1", "kill worker-1")
+
+
+def test_a_process_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(LabError, match=r"^node tf2: not more than 3600 seconds"):
+        inside.disturb("tf2", [], ["cut", "9999"], {})
+    began = time.monotonic()
+    monkeypatch.setattr(inside, "command", lambda _module: ["sleep", "60"])
+    monkeypatch.setattr(inside, "START_S", 0.05)
+    with pytest.raises(LabError, match=r"node tf2: the fault did not take hold within .*; see wh"):
+        inside.disturb("tf2", [], [], {})
+    assert time.monotonic() - began < 30  # nobody waits for the sleeper
+    monkeypatch.setattr(inside, "command", lambda _module: ["nonsense-of-lab"])
+    with pytest.raises(FileNotFoundError):
+        inside.disturb("tf2", [], [], {})
+
+
+def test_a_process_that_holds_needs_its_caller_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = f"echo holds; sleep 0.2; touch {tmp_path}/over"
+    monkeypatch.setattr(inside, "command", lambda _module: ["sh", "-c", script])
+    inside.disturb("tf2", [], [], {})
+    wait_for((tmp_path / "over").exists, "its end", 5)
+
+
+# ---- Containers
+
+
+class Sidecar:
+    """A container that says these bytes, first those of standard output."""
+
+    def __init__(self, out: bytes, err: bytes) -> None:
+        self.pieces = [piece for piece in [(None, err), (out, None)] if any(piece)]
+        self.did: list[str] = []
+
+    def attach(self, **_: object) -> Stream:
+        return Stream(self)
+
+    def start(self) -> None:
+        self.did.append("start")
+
+    def remove(self, **_: object) -> None:
+        self.did.append("remove")
+
+    def stop(self, **_: object) -> None:
+        self.did.append("stop")
+
+
+class Stream:
+    def __init__(self, sidecar: Sidecar) -> None:
+        self._sidecar = sidecar
+
+    def __next__(self) -> tuple[bytes | None, bytes | None]:
+        if not self._sidecar.pieces:
+            raise StopIteration
+        return self._sidecar.pieces.pop(0)
+
+    def close(self) -> None:
+        self._sidecar.did.append("close")
+
+
+def an_anchor(**state: object) -> dict[str, Any]:
+    made = copy.deepcopy(inspected(**state))
+    made["Id"] = "a11c0e"
+    made["Config"]["Env"] = ["LAB_NODE=tf3", "LAB_LINK_RATE_BITS=8000"]
+    del made["Config"]["Labels"]["lab.task"]
+    return made
+
+
+def with_sidecar(made: Sidecar, *containers: dict[str, Any]) -> tuple[ComposeEnvironment, Any]:
+    engine = an_engine(*containers)
+    asked: dict[str, Any] = {}
+
+    def create(image: str, command: list[str], **options: object) -> Sidecar:
+        asked.update(options, image=image, command=command)
+        return made
+
+    engine.client().containers.create = create  # type: ignore[method-assign,assignment]
+    return ComposeEnvironment(engine, "mnist"), asked
+
+
+def test_a_container_beside_the_anchor_does_it() -> None:
+    made = Sidecar(b"eth0 is off the network for 5 s\n", b"a warning\n")
+    environment, asked = with_sidecar(made, an_anchor(), inspected())
+    environment.disturb("tf3", ["cut", "5"])
+    assert made.did == ["start", "close"]
+    assert asked["command"] == ["python", "-m", "lab.task.netfault", "cut", "5"]
+    assert asked["network_mode"] == "container:a11c0e"
+    assert (asked["cap_drop"], asked["cap_add"]) == (["ALL"], ["NET_ADMIN"])
+    assert asked["environment"] == {"LAB_LINK_RATE_BITS": "8000"}
+    # `lab down` finds it, and nobody takes it for a part of the environment.
+    assert asked["labels"] == {"lab.project": "mnist", "lab.reader": "mnist", "lab.fault": "tf3"}
+    assert asked["auto_remove"]
+
+
+def test_a_container_that_is_refused_by_its_kernel() -> None:
+    made = Sidecar(b"", b"error: this kernel has no netem; load it\n")
+    environment, _ = with_sidecar(made, an_anchor(), inspected())
+    with pytest.raises(LabError, match=r"^node tf3: this kernel has no netem; load it$"):
+        environment.disturb("tf3", ["link", "-", "5", "5"])
+
+
+def test_a_container_that_could_not_be_started_is_removed() -> None:
+    made = Sidecar(b"", b"")
+    environment, _ = with_sidecar(made, an_anchor(), inspected())
+
+    def refuse() -> None:
+        raise ConnectionError("Connection aborted")
+
+    made.start = refuse  # type: ignore[method-assign]
+    with pytest.raises(LabError, match="disturbing node tf3: no Docker engine answers"):
+        environment.disturb("tf3", ["cut", "5"])
+    assert made.did == ["remove"]
+
+
+@pytest.mark.parametrize(
+    ("node", "state", "words"),
+    [
+        ("tf9", {}, "node tf9 does not run: there is none of this name; see `lab ps mnist`"),
+        ("tf3", {"Status": "exited", "ExitCode": 1}, "node tf3 does not run: exited"),
+    ],
+)
+def test_a_node_that_does_not_run(node: str, state: dict[str, Any], words: str) -> None:
+    environment, _ = with_sidecar(Sidecar(b"", b""), an_anchor(**state), inspected())
+    with pytest.raises(LabError, match=words):
+        environment.disturb(node, ["cut", "5"])
+
+
+def test_faults_end_before_an_environment_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine removes them itself, and refuses whoever wants to do the same just then."""
+    made = Sidecar(b"", b"")
+    engine = an_engine()
+    left = [[made, made], [made], []]
+    monkeypatch.setattr(engine, "containers", lambda *_labels: left.pop(0))
+    monkeypatch.setattr(
+        engine, "for_each", lambda _doing, found, action: [action(each) for each in found]
+    )
+    sidecar.calm(engine, "mnist")
+    assert made.did == ["stop", "stop"]
+    assert left == []
+
+
+def test_the_volume_of_containers_is_told() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    class Listening(ComposeEnvironment):
+        def _channel(self) -> Any:
+            def call(*words: str) -> Iterator[bytes]:
+                asked.append(words)
+                yield b""
+
+            return SimpleNamespace(call=call)
+
+    Listening(an_engine(), "mnist").tell("r1", "kill worker-1")
+    assert asked == [("fault", "r1", "kill worker-1")]
+
+
+def test_the_module_is_there_under_its_name() -> None:
+    done = subprocess.run(command(MODULE), env=environ(), capture_output=True, check=False)
+    assert (done.returncode, done.stderr[:12]) == (2, b"error: usage")

@@ -1,0 +1,286 @@
+"""What an agent does to its own program: signals that reach it, in time, and never too late."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.task import faults
+from lab.task.child import Program
+from lab.task.disturbance import Brake, Disturbances
+from lab.task.protocol import Request, Volume
+from lab.task.volume import submit
+from tests.agents import wait_for
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Victim:
+    """A program that only counts what it gets."""
+
+    def __init__(self) -> None:
+        self.got: list[str] = []
+        self.has_ended = False
+
+    def ended(self) -> bool:
+        return self.has_ended
+
+    def signal(self, number: int) -> None:
+        self.got.append(signal.Signals(number).name.removeprefix("SIG"))
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Volume:
+    made = Volume(tmp_path / "runs")
+    made.root.mkdir()
+    submit(made, Request("r1", "t", "p.py", (), {"worker": ["tf1:1", "tf2:1"]}))
+    return made
+
+
+Make = Callable[..., Disturbances]
+
+
+@pytest.fixture
+def make(volume: Volume) -> Iterator[Make]:
+    """Makes the disturbances of worker-1 on tf2; no thread of theirs outlives the test."""
+    made = []
+
+    def one(*texts: str, task: str = "worker-1", **more: Callable[[], float]) -> Disturbances:
+        made.append(Disturbances(texts, task=task, node="tf2", volume=volume, run_id="r1", **more))
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.release()
+    assert [thread for thread in threading.enumerate() if thread.name == "brake"] == []
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Iterator[Program]:
+    program = Program([sys.executable, "-c", "while True: pass"], {}, tmp_path)
+    yield program
+    program.reap()
+
+
+def state(program: Program) -> str:
+    return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def cpu_s(program: Program) -> float:
+    fields = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+# ---- Which faults, and when
+
+
+def test_what_is_due_is_done_once(make: Make) -> None:
+    victim = Victim()
+    faulty = make("stop worker-1 after 5s", "kill tf2 after 500 steps", "kill worker-0")
+    assert faulty.step(victim, 4.9, 499) == []
+    assert faulty.step(victim, 5.0, None) == ["fault: stop worker-1 after 5s"]
+    assert faulty.step(victim, 6.0, 500) == ["fault: kill tf2 after 500 steps"]
+    assert faulty.step(victim, 7.0, 501) == []
+    assert victim.got == ["TERM", "KILL"]
+
+
+def test_a_fault_waits_for_a_program(make: Make) -> None:
+    victim = Victim()
+    faulty = make("kill worker-1")
+    victim.has_ended = True
+    assert faulty.step(None, 1.0, None) == faulty.step(victim, 1.0, None) == []
+    victim.has_ended = False
+    assert faulty.step(victim, 1.0, None) == ["fault: kill worker-1"]
+    assert victim.got == ["KILL"]
+
+
+def test_what_has_been_done_is_not_done_by_the_next_life_of_an_agent(
+    make: Make, volume: Volume
+) -> None:
+    faults.tell(volume, "r1", "stop worker-1")
+    victim = Victim()
+    both = ["fault: kill worker-1", "fault: stop worker-1"]
+    assert make("kill worker-1").step(victim, 1.0, None) == both
+    assert make("kill worker-1").step(victim, 1.0, None) == []
+    noted = sorted((volume.faults("r1") / "worker-1").iterdir())
+    assert [path.name for path in noted] == ["0.json", "request-0.json"]
+    assert json.loads(noted[0].read_text())["fault"] == "stop worker-1"
+
+
+def test_a_fault_comes_although_nothing_can_be_noted(make: Make, volume: Volume) -> None:
+    (volume.run("r1") / "faults").write_text("in the way")
+    victim = Victim()
+    faulty = make("kill worker-1")
+    assert faulty.step(victim, 1.0, None) == ["fault: kill worker-1"]
+    assert faulty.step(victim, 1.0, None) == []
+
+
+def test_network_faults_are_put_on_record_when_the_helper_tells(make: Make, volume: Volume) -> None:
+    clock = Clock()
+    faulty = make("cut:5s tf2", monotonic=clock)
+    assert faulty.step(None, 1.0, None) == []
+    faults.tell(volume, "r1", "cut:5s tf2")
+    assert faulty.under == ""
+    assert faulty.step(None, 1.0, None) == ["fault: cut:5s tf2"]
+    clock.now += 4.9
+    assert faulty.step(None, 6.0, None) == []
+    assert faulty.under == "is under the fault cut:5s tf2"
+    clock.now += 0.2
+    assert faulty.step(None, 6.1, None) == ["fault over: cut:5s tf2"]
+    assert faulty.under == ""
+
+
+def test_what_is_no_fault_is_left_out_aloud(make: Make, volume: Volume) -> None:
+    faulty = make("kill random", "hurt worker-1", "stop worker-1")
+    victim = Victim()
+    said = faulty.step(victim, 1.0, None)
+    assert said[0].startswith("fault left out: 'kill random' is still random")
+    assert said[1].startswith("fault left out: no fault 'hurt'")
+    assert said[2] == "fault: stop worker-1"
+    volume.faults("r1").mkdir(exist_ok=True)
+    (volume.faults("r1") / "7.json").write_text("{")
+    assert faulty.step(victim, 1.0, None)[0].startswith("fault left out: ")
+    assert faulty.step(victim, 1.0, None) == []
+
+
+def test_a_look_costs_one_stat_where_nothing_was_told(
+    make: Make, volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[Path] = []
+
+    def counted(folder: Path) -> dict[int, Path]:
+        reads.append(folder)
+        return faults.told_of(folder)
+
+    monkeypatch.setattr("lab.task.disturbance.told_of", counted)
+    faulty = make()
+    faulty.step(None, 1.0, None)
+    assert reads == []
+    faults.tell(volume, "r1", "kill worker-0")
+    for _ in range(3):
+        faulty.step(None, 1.0, None)
+    assert len(reads) == 3  # it is young: another may come within the same tick
+    old = time.time() - 60
+    os.utime(volume.faults("r1"), (old, old))
+    for _ in range(3):
+        faulty.step(None, 1.0, None)
+    assert len(reads) == 4
+
+
+# ---- What they do to a real program
+
+
+def test_a_program_is_killed_or_told_to_end(make: Make, sleeper: Program) -> None:
+    make("kill worker-1").step(sleeper, 1.0, None)
+    wait_for(sleeper.ended, "the program's end")
+    assert sleeper.reap() == -signal.SIGKILL
+
+
+def test_a_pause_stops_the_program_and_is_over_by_itself(make: Make, sleeper: Program) -> None:
+    faulty = make("pause:0.5s worker-1")
+    began = time.monotonic()
+    assert faulty.step(sleeper, 1.0, None) == ["fault: pause:0.5s worker-1"]
+    wait_for(lambda: state(sleeper) == "T", "the program stands still")
+    wait_for(lambda: state(sleeper) != "T", "the program goes on")
+    assert 0.45 < time.monotonic() - began < 5
+    wait_for(lambda: faulty.step(sleeper, 2.0, None) == ["fault over: pause:0.5s worker-1"], "said")
+
+
+def test_a_paused_program_hears_that_it_is_to_end(make: Make, sleeper: Program) -> None:
+    clock = Clock()
+    faulty = make("pause:60s worker-1", monotonic=clock)
+    faulty.step(sleeper, 1.0, None)
+    wait_for(lambda: state(sleeper) == "T", "the program stands still")
+    faulty.release()
+    sleeper.signal(signal.SIGTERM)
+    wait_for(sleeper.ended, "the program's end")
+    clock.now += 61.0
+    assert faulty.step(sleeper, 99.0, None) == []  # a pause that was broken off is not over
+
+
+def test_a_slowed_program_gets_its_share(make: Make, sleeper: Program) -> None:
+    faulty = make("slow:0.2,60s worker-1")
+    faulty.step(sleeper, 1.0, None)
+    began, before = time.monotonic(), cpu_s(sleeper)
+    wait_for(lambda: time.monotonic() - began > 2.0, "two seconds")
+    share = (cpu_s(sleeper) - before) / (time.monotonic() - began)
+    # On a box with other work it may get less than its share.
+    assert 0.0 < share < 0.35
+
+
+def test_a_pause_holds_although_the_program_is_slowed(make: Make) -> None:
+    victim = Victim()
+    faulty = make("slow:0.9,60s worker-1", "pause:60s worker-1 after 2s")
+    faulty.step(victim, 1.0, None)
+    faulty.step(victim, 2.0, None)
+    wait_for(lambda: victim.got[-1:] == ["STOP"], "the program stands still")
+    before = len(victim.got)
+    began = time.monotonic()
+    wait_for(lambda: time.monotonic() - began > 0.3, "three periods")
+    assert len(victim.got) <= before + 1
+    assert victim.got[-1] == "STOP"
+    faulty.release()
+    assert victim.got[-1] == "CONT"
+
+
+def test_nothing_is_sent_once_it_is_released() -> None:
+    for _ in range(200):
+        victim = Victim()
+        brake = Brake(victim)
+        brake.hold(60.0, 0.5)
+        brake.release()
+        after = list(victim.got)
+        assert after[-1:] != ["STOP"]
+        brake.release()
+        assert victim.got == after
+    assert [thread for thread in threading.enumerate() if thread.name == "brake"] == []
+
+
+def test_a_program_that_has_ended_is_let_alone() -> None:
+    victim = Victim()
+    brake = Brake(victim)
+    victim.has_ended = True
+    brake.hold(60.0)
+    wait_for(lambda: brake._thread is None, "the brake's end", 5)
+    assert victim.got == []
+
+
+def test_the_next_program_is_held_up_by_a_brake_of_its_own(make: Make) -> None:
+    first, second = Victim(), Victim()
+    faulty = make("pause:60s worker-1", "pause:60s worker-1 after 2s")
+    faulty.step(first, 1.0, None)
+    wait_for(lambda: first.got == ["STOP"], "the first stands still")
+    faulty.step(second, 2.0, None)
+    wait_for(lambda: second.got == ["STOP"], "the second stands still")
+    assert first.got == ["STOP", "CONT"]
+
+
+def test_no_process_is_stopped_that_took_the_place_of_the_program(
+    make: Make, sleeper: Program
+) -> None:
+    """A reaped id may be another's; here nobody's, so that a signal to it would be an error."""
+    faulty = make("slow:0.5,60s worker-1")
+    faulty.step(sleeper, 1.0, None)
+    faulty.release()
+    sleeper.reap()
+    with subprocess.Popen(["sleep", "60"], process_group=0) as other:
+        try:
+            assert not Path(f"/proc/{sleeper.pid}").exists()
+            assert Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T"
+        finally:
+            other.kill()

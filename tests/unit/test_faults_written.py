@@ -1,0 +1,254 @@
+"""Faults as text: what can be written, what is drawn, when each is due, how agents are told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.task import faults
+from lab.task.faults import Fault, Kind, due, hits, later, parse, parse_all, resolve, resolve_all
+from lab.task.protocol import Request, Volume
+from lab.task.shipping import NoSuchRun
+from lab.task.volume import submit
+from lab.task.when import When
+
+PLACES = {"ps-0": "tf1", "worker-0": "tf1", "worker-1": "tf2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("kill worker-1", Fault(Kind.KILL, "worker-1")),
+        ("stop tf2 after 5s", Fault(Kind.STOP, "tf2", When(seconds=5))),
+        ("pause:1m30s ps-0", Fault(Kind.PAUSE, "ps-0", seconds=90)),
+        (
+            "pause:10s worker-1 after 20,900 steps",
+            Fault(Kind.PAUSE, "worker-1", When(steps=20_900), seconds=10),
+        ),
+        ("slow:0.3 worker-1", Fault(Kind.SLOW, "worker-1", seconds=30, share=0.3)),
+        ("slow:.25,7s worker-1", Fault(Kind.SLOW, "worker-1", seconds=7, share=0.25)),
+        ("cut:5s tf2", Fault(Kind.CUT, "tf2", seconds=5)),
+        (
+            "link:rate=10mbit,delay=20ms,4s tf2",
+            Fault(Kind.LINK, "tf2", seconds=4, rate_bits=10**7, delay_us=20_000),
+        ),
+        ("link:delay=1.5s tf2", Fault(Kind.LINK, "tf2", seconds=30, delay_us=1_500_000)),
+        ("link:5s,rate=1.001kbit tf2", Fault(Kind.LINK, "tf2", seconds=5, rate_bits=1001)),
+        ("kill random at random", Fault(Kind.KILL, "random", between=(0, 20))),
+        (
+            "  kill   worker-1 at random between 1s and 2m seed 42 ",
+            Fault(Kind.KILL, "worker-1", between=(1, 120), seed=42),
+        ),
+        ("kill random after 5s seed 0", Fault(Kind.KILL, "random", When(seconds=5), seed=0)),
+    ],
+)
+def test_what_can_be_written(text: str, fault: Fault) -> None:
+    assert parse(text) == fault
+    assert parse(fault.text) == fault
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "a fault is missing; write one such as pause:10s worker-1"),
+        ("kil worker-1", "no fault 'kil'; did you mean 'kill'? there are kill, stop, pause"),
+        ("kill", "'kill' has no target; name a task, a node or random behind it"),
+        ("kill: worker-1", "nothing stands behind 'kill:'; write kill"),
+        ("kill:9 worker-1", "kill takes nothing behind a colon; write kill"),
+        ("kill WORKER", "'WORKER' is no target; name a task, a node or random"),
+        ("pause worker-1", "pause needs one time; write pause:10s"),
+        ("cut:5s,6s tf2", "cut needs one time; write cut:5s"),
+        ("pause:ten worker-1", "'ten' is no time, such as 10s or 1m30s"),
+        ("pause:0s worker-1", "0s is no time that a fault can hold; give up to 3600s"),
+        ("pause:0.0001s worker-1", "0.0001s is no time that a fault can hold"),
+        ("pause:2h worker-1", "2h is no time that a fault can hold"),
+        ("slow worker-1", "slow needs the share of the time; write slow:0.3 or slow:0.3,30s"),
+        ("slow:0.3,1s,2s worker-1", "slow needs the share of the time"),
+        ("slow:1 worker-1", "'1' is no share between 0 and 1; write slow:0.3"),
+        ("slow:0.000 worker-1", "'0.000' is no share between 0 and 1"),
+        ("slow:nan worker-1", "'nan' is no share between 0 and 1"),
+        ("link tf2", "link needs a rate or a delay; write link:rate=10mbit"),
+        ("link:5s tf2", "link needs a rate or a delay"),
+        ("link:rate=1mbit,5s,6s tf2", "link needs a rate or a delay"),
+        ("link:rat=1mbit tf2", "a link has no 'rat'; did you mean 'rate'? it has rate and delay"),
+        ("link:rate=1mbit,rate=2mbit tf2", "the rate of a link is given twice; give it once"),
+        ("link:rate=10 tf2", "'rate=10' is no number and one of kbit, mbit, gbit; write it as in"),
+        ("link:rate=0mbit tf2", "'rate=0mbit' is no number"),
+        ("link:rate=2000gbit tf2", "'rate=2000gbit' is no number"),
+        ("link:delay=2h tf2", "'delay=2h' is no number and one of us, ms, s; write it as in rate="),
+        ("kill worker-1 now", "'now' says not when; write `after 500 steps`, `after 5s` or"),
+        ("kill worker-1 after", "'after' says not when"),
+        ("kill worker-1 after 5 stepz", "'5 stepz' is no moment, such as 10s"),
+        ("kill worker-1 at random between 5s", "says not when"),
+        ("kill worker-1 at random between 5s 2s", "5s comes after 2s; give the earlier time first"),
+        ("kill worker-1 at random between x 2s", "'x' is no time"),
+        ("kill worker-1 seed", "seed needs one whole number, at the end; write seed 42"),
+        ("kill worker-1 seed x", "seed needs one whole number"),
+        ("kill worker-1 seed 4 after 5s", "seed needs one whole number"),
+    ],
+)
+def test_what_cannot_be_written(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)) as caught:
+        parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_several_faults() -> None:
+    kill, cut = parse_all("kill worker-1; cut:5s tf2;")
+    assert (kill.text, cut.text) == ("kill worker-1", "cut:5s tf2")
+    with pytest.raises(ValueError, match="a fault is missing"):
+        parse_all(" ; ")
+
+
+TIMES = st.integers(1, 36_000).map(lambda tenths: tenths / 10)
+MOMENTS = st.one_of(
+    st.none(),
+    st.builds(When, seconds=TIMES),
+    st.builds(When, steps=st.integers(0, 10**9)),
+)
+TARGETS = st.sampled_from(["random", "worker-1", "tf2"])
+SEEDS = st.one_of(st.none(), st.integers(0, 2**31))
+FAULTS = st.one_of(
+    st.builds(Fault, st.sampled_from([Kind.KILL, Kind.STOP]), TARGETS, MOMENTS, seed=SEEDS),
+    st.builds(
+        Fault, st.sampled_from([Kind.PAUSE, Kind.CUT]), TARGETS, MOMENTS, seconds=TIMES, seed=SEEDS
+    ),
+    st.builds(
+        Fault,
+        st.just(Kind.SLOW),
+        TARGETS,
+        between=st.tuples(st.integers(0, 9), st.integers(9, 99)),
+        seconds=TIMES,
+        share=st.integers(1, 999).map(lambda n: n / 1000),
+        seed=SEEDS,
+    ),
+    st.builds(
+        Fault,
+        st.just(Kind.LINK),
+        TARGETS,
+        MOMENTS,
+        seconds=TIMES,
+        rate_bits=st.integers(1, 10**9),
+        delay_us=st.one_of(st.none(), st.integers(1, 6 * 10**7)),
+    ),
+)
+
+
+@given(FAULTS)
+def test_a_fault_is_read_back_from_its_text(fault: Fault) -> None:
+    assert parse(fault.text) == fault
+
+
+@given(FAULTS, st.integers(0, 2**31))
+def test_nothing_random_is_left_and_the_seed_tells_it_again(fault: Fault, seed: int) -> None:
+    drawn = resolve(fault, PLACES, seed)
+    assert not drawn.is_random
+    assert drawn == resolve(fault, PLACES, seed)
+    assert drawn.target in ({"tf1", "tf2"} if fault.kind.on_network else {*PLACES, "tf2"})
+    if fault.is_random:
+        assert drawn.seed == (seed if fault.seed is None else fault.seed)
+        assert resolve(fault, PLACES, drawn.seed) == drawn
+    if fault.between is not None:
+        assert drawn.when is not None
+        assert drawn.when.seconds is not None
+        assert fault.between[0] <= drawn.when.seconds <= fault.between[1]
+    assert parse(drawn.text) == drawn
+
+
+def test_random_targets_are_drawn_among_all_tasks() -> None:
+    drawn = [resolve(parse("kill random"), PLACES, seed).target for seed in range(40)]
+    assert set(drawn) == set(PLACES)
+    nodes = [resolve(parse("cut:1s random"), PLACES, seed).target for seed in range(40)]
+    assert set(nodes) == {"tf1", "tf2"}
+
+
+def test_each_of_several_is_drawn_from_a_seed_of_its_own() -> None:
+    some = resolve_all(parse_all("kill random; kill random seed 7; kill random"), PLACES, 40)
+    assert [fault.seed for fault in some] == [40, 7, 42]
+    first, again = (resolve_all([parse("kill random")], PLACES)[0].seed for _ in range(2))
+    assert first != again
+
+
+def test_network_faults_name_a_node() -> None:
+    assert resolve(parse("cut:5s worker-1"), PLACES, 1).target == "tf2"
+    assert resolve(parse("pause:5s worker-1"), PLACES, 1).target == "worker-1"
+    assert resolve(parse("pause:5s tf1"), PLACES, 1).target == "tf1"
+    with pytest.raises(
+        ValueError, match=r"no task and no node 'worker-7'; did you mean 'worker-1"
+    ) as caught:
+        resolve(parse("kill worker-7"), PLACES, 1)
+    assert str(caught.value).endswith("there are ps-0, worker-0, worker-1 on tf1, tf2")
+
+
+def test_whom_a_fault_hits() -> None:
+    assert hits(parse("kill tf1"), "worker-0", "tf1")
+    assert hits(parse("kill worker-0"), "worker-0", "tf1")
+    assert not hits(parse("kill worker-0"), "ps-0", "tf1")
+    assert not hits(parse("kill random"), "ps-0", "tf1")
+
+
+def test_when_a_fault_is_due() -> None:
+    assert due(parse("kill worker-1"), 0.0, None)
+    timed, counted = parse("kill worker-1 after 5s"), parse("kill worker-1 after 500 steps")
+    assert [due(timed, elapsed, None) for elapsed in (4.9, 5.0)] == [False, True]
+    assert [due(counted, 99.0, step) for step in (None, 499, 500)] == [False, False, True]
+
+
+def test_seconds_that_count_from_now() -> None:
+    assert later(parse("kill worker-1 after 5s"), 7.26).text == "kill worker-1 after 12.3s"
+    for text in ("kill worker-1", "kill worker-1 after 500 steps"):
+        assert later(parse(text), 7.26).text == text
+
+
+# ---- On the volume
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Volume:
+    made = Volume(tmp_path)
+    submit(made, Request("r1", "t", "p.py", (), {"worker": ["tf1:1"]}))
+    return made
+
+
+def test_faults_are_told_in_their_order(volume: Volume) -> None:
+    for seconds in range(12):
+        faults.tell(volume, "r1", f"pause:{seconds + 1}s worker-0")
+    told = faults.told_of(volume.faults("r1"))
+    assert list(told) == list(range(12))
+    assert [faults.read(path).seconds for path in told.values()] == list(range(1, 13))
+    assert [path.name for path in volume.faults("r1").iterdir() if path.name.startswith(".")] == []
+
+
+def test_two_who_tell_at_once_do_not_overwrite_each_other(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults.tell(volume, "r1", "kill worker-0")
+    monkeypatch.setattr(faults, "told_of", lambda _folder: {})
+    faults.tell(volume, "r1", "stop worker-0")
+    monkeypatch.undo()
+    told = faults.told_of(volume.faults("r1"))
+    assert [faults.read(path).text for path in told.values()] == ["kill worker-0", "stop worker-0"]
+
+
+def test_what_is_not_told(volume: Volume) -> None:
+    with pytest.raises(NoSuchRun):
+        faults.tell(volume, "r2", "kill worker-0")
+    with pytest.raises(ValueError, match=r"'kill random' is still random; the helper draws"):
+        faults.tell(volume, "r1", "kill random")
+    with pytest.raises(ValueError, match="no fault 'hurt'"):
+        faults.tell(volume, "r1", "hurt worker-0")
+    assert not volume.faults("r1").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '"kill worker-0"'])
+def test_a_file_without_a_fault(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "3.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"holds no fault|Expecting value"):
+        faults.read(path)
+    with pytest.raises(ValueError, match=r"4.json holds no fault"):
+        faults.read(tmp_path / "4.json")

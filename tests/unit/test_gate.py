@@ -1,0 +1,234 @@
+"""When a task may start and train, what a moment is, and what a failure of one means to all."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.errors import InputError
+from lab.schedule import check_start, parse_start, untimely
+from lab.task.gate import Gate
+from lab.task.policy import OnFailure, Policy, outcome, parse_policy
+from lab.task.protocol import Request, TaskStatus
+from lab.task.states import State
+from lab.task.when import When, parse_when, span
+
+CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}
+TASKS = ("ps-0", "worker-0", "worker-1", "worker-2")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def request(**more: object) -> Request:
+    return Request("r1", "async", "mnist_async.py", (), CLUSTER, **more)  # type: ignore[arg-type]
+
+
+def states(state: State = State.READY, **others: State | TaskStatus) -> dict[str, TaskStatus]:
+    found = {task: TaskStatus(task, state) for task in TASKS}
+    for name, other in others.items():
+        task = name.replace("_", "-")
+        found[task] = other if isinstance(other, TaskStatus) else TaskStatus(task, other)
+    return found
+
+
+# ---- moments
+
+
+@pytest.mark.parametrize(
+    ("text", "when"),
+    [
+        ("10s", When(seconds=10)),
+        ("after 1m30s", When(seconds=90)),
+        ("0.5s", When(seconds=0.5)),
+        ("after 20,900 steps", When(steps=20_900)),
+        ("after 20900 steps", When(steps=20_900)),
+        ("1 step", When(steps=1)),
+    ],
+)
+def test_moments_are_read_and_written_alike(text: str, when: When) -> None:
+    assert parse_when(text) == when
+    assert parse_when(str(when)) == when
+
+
+@pytest.mark.parametrize("text", ["", "10", "after", "soon", "-1s", "1,00 steps", "5 stepsx", "s"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no moment, such as 10s, or: after 500 steps"):
+        parse_when(text)
+
+
+def test_a_span_is_seconds() -> None:
+    assert span("1h1m1s") == 3661
+    with pytest.raises(ValueError, match="is no time"):
+        span("1d")
+
+
+# ---- the gate
+
+
+def test_all_train_when_the_last_is_ready() -> None:
+    gate = Gate(request(), "worker-0")
+    waiting = states(worker_2=State.STARTING)
+    assert not gate.may_train(waiting)
+    assert gate.waits_for(waiting) == "waits for worker-2"
+    assert gate.may_train(states(worker_2=State.TRAINING))
+    assert gate.may_train(states(worker_2=State.SUCCEEDED))
+
+
+def test_who_comes_later_is_not_waited_for_and_joins_at_its_step() -> None:
+    asked = request(start={"worker-2": "after 500 steps"})
+    others = Gate(asked, "worker-0")
+    late = Gate(asked, "worker-2")
+    seen = states(worker_2=State.STARTING)
+    assert others.may_train(seen)
+    assert late.may_start(seen)  # so that it is ready when its step comes
+    assert not late.may_train(states())
+    assert late.waits_for(states()) == "waits: it is to start after 500 steps"
+    at_499 = states(worker_0=TaskStatus("worker-0", State.TRAINING, global_step=499))
+    at_500 = states(worker_0=TaskStatus("worker-0", State.TRAINING, global_step=500))
+    assert not late.may_train(at_499)
+    assert late.may_train(at_500)
+
+
+def test_a_program_that_cannot_wait_is_started_at_its_step() -> None:
+    gate = Gate(request(own=True, start={"worker-2": "after 500 steps"}), "worker-2")
+    assert not gate.may_start(states())
+    assert gate.may_start(states(worker_0=TaskStatus("worker-0", State.TRAINING, global_step=501)))
+
+
+def test_a_time_delays_the_program() -> None:
+    clock = Clock()
+    gate = Gate(request(start={"ps-0": "10s"}), "ps-0", clock)
+    clock.now = 9.9
+    assert not gate.may_start(states())
+    assert gate.waits_for(states()) == "waits: it is to start 10s after the others"
+    clock.now = 10.0
+    assert gate.may_start(states())
+
+
+def lateness(task: str, seen: dict[str, TaskStatus], seconds: int, **more: object) -> bool:
+    clock = Clock()
+    gate = Gate(request(ready_s=10.0, **more), task, clock)
+    found = False
+    for _ in range(seconds):
+        clock.now += 1.0
+        found = gate.late(seen)
+    return found
+
+
+def test_the_task_that_all_wait_for_is_late_and_no_other() -> None:
+    seen = states(worker_0=State.STARTING, worker_1=State.STARTING)
+    assert [lateness(task, seen, 10) for task in TASKS] == [False, True, False, False]
+    assert not lateness("worker-0", seen, 9)
+    seen = states(State.STARTING)
+    assert [lateness(task, seen, 10) for task in TASKS] == [True, False, False, False]
+
+
+def test_nobody_is_late_while_one_is_to_come_later_or_all_are_ready() -> None:
+    seen = states(State.STARTING, ps_0=State.PENDING)
+    assert not any(lateness(task, seen, 50, start={"ps-0": "60s"}) for task in TASKS)
+    assert not any(lateness(task, states(), 50) for task in TASKS)
+    # A worker that joins at a step keeps nobody from being ready.
+    seen = states(worker_0=State.STARTING, worker_2=State.PENDING)
+    assert lateness("worker-0", seen, 10, start={"worker-2": "after 5 steps"})
+
+
+def test_an_agent_that_was_stopped_takes_nobody_for_late() -> None:
+    clock = Clock()
+    gate = Gate(request(ready_s=10.0), "ps-0", clock)
+    clock.now = 3600.0
+    assert not gate.late(states(State.STARTING))
+
+
+def test_where_all_start_again_together_nobody_starts_beside_an_old_program() -> None:
+    gate = Gate(request(gang=True), "worker-0")
+    mine = TaskStatus("worker-0", State.STARTING, attempt=1)
+    assert not gate.may_start(states(State.TRAINING, worker_0=mine))
+    again = {task: TaskStatus(task, State.STARTING, attempt=1) for task in TASKS}
+    assert gate.may_start(again)
+    assert gate.may_start(again | {"worker-2": TaskStatus("worker-2", State.PENDING)})
+    assert Gate(request(), "worker-0").may_start(states(State.TRAINING, worker_0=mine))
+
+
+# ---- schedules, as a user writes them
+
+
+def test_a_schedule_is_read() -> None:
+    text = "worker-1: 10s; worker-2: after 20,900 steps;"
+    assert parse_start(text) == {"worker-1": "10s", "worker-2": "after 20,900 steps"}
+    with pytest.raises(ValueError, match="TASK: MOMENT"):
+        parse_start("worker-1")
+    with pytest.raises(ValueError, match="'soon' is no moment"):
+        parse_start("worker-1: soon")
+
+
+def test_a_schedule_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no task 'worker-9'; did you mean worker-\d\?"):
+        check_start({"worker-9": "10s"}, TASKS)
+    with pytest.raises(InputError, match="no task 'x'; there are ps-0, worker-0"):
+        check_start({"x": "10s"}, TASKS)
+    with pytest.raises(InputError, match="no step is made without worker-0; give it a time"):
+        check_start({"worker-0": "after 5 steps"}, TASKS)
+    check_start({"worker-0": "5s", "ps-0": "1s", "worker-2": "after 5 steps"}, TASKS)
+
+
+@pytest.mark.parametrize(
+    ("task", "fits"), [("ps-0", False), ("worker-0", False), ("worker-1", True)]
+)
+def test_nobody_makes_steps_without_a_ps_and_the_chief(task: str, *, fits: bool) -> None:
+    assert (untimely(task, When(steps=5), TASKS) is None) == fits
+
+
+# ---- what a failure means to all
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("fail", Policy()),
+        ("restart", Policy(OnFailure.RESTART, 3)),
+        ("restart:7", Policy(OnFailure.RESTART, 7)),
+        ("continue", Policy(OnFailure.CONTINUE)),
+    ],
+)
+def test_policies_are_read(text: str, policy: Policy) -> None:
+    assert parse_policy(text) == policy
+    assert parse_policy(str(policy)) == policy
+
+
+@pytest.mark.parametrize("text", ["", "restart:0", "restart:", "stop", "FAIL", "restart:1000"])
+def test_what_is_no_policy_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="fail, restart, restart:N"):
+        parse_policy(text)
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "others", "wanted", "guilty"),
+    [
+        ("fail", {}, State.SUCCEEDED, []),
+        ("fail", {"worker_1": State.FAILED}, State.FAILED, ["worker-1"]),
+        ("fail", {"ps_0": State.CANCELLED}, State.SUCCEEDED, []),
+        ("continue", {"worker_1": State.FAILED}, State.SUCCEEDED, []),
+        ("continue", {"worker_1": State.LOST}, State.SUCCEEDED, []),
+        ("continue", {"worker_1": State.CANCELLED}, State.CANCELLED, ["worker-1"]),
+        ("continue", {"worker_0": State.FAILED}, State.FAILED, ["worker-0"]),
+        ("continue", {"ps_0": State.FAILED}, State.FAILED, ["ps-0"]),
+    ],
+)
+def test_the_outcome_is_the_worst_that_counts(
+    on_failure: str, others: dict[str, State], wanted: State, guilty: list[str]
+) -> None:
+    asked = request(on_failure=OnFailure(on_failure))
+    assert outcome(asked, states(State.SUCCEEDED, **others)) == (wanted, guilty)
+
+
+def test_the_first_to_end_so_is_named_first() -> None:
+    seen = states(
+        State.CANCELLED,
+        worker_1=TaskStatus("worker-1", State.FAILED, ended_unix=7.0),
+        worker_2=TaskStatus("worker-2", State.FAILED, ended_unix=5.0),
+    )
+    assert outcome(request(), seen) == (State.FAILED, ["worker-2", "worker-1"])

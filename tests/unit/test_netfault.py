@@ -1,0 +1,263 @@
+"""Faults of a node's network: in a network of its own, where the kernel allows one to this user."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pyroute2
+import pytest
+
+from lab.task import netfault
+from lab.task.faults import parse
+from lab.task.link import LinkError
+from lab.task.netfault import Orders, orders, variables, words
+from tests.agents import ROOT
+from tests.unit.errors.test_errors_of_processes import Netlink
+
+
+@pytest.mark.parametrize(
+    ("text", "argv", "asked"),
+    [
+        ("cut:5s tf2", ("cut", "5"), Orders(5, cut=True)),
+        ("cut:0.5s tf2", ("cut", "0.5"), Orders(0.5, cut=True)),
+        ("link:rate=10mbit tf2", ("link", "10000000", "-", "30"), Orders(30, rate_bits=10**7)),
+        ("link:delay=2ms,4s tf2", ("link", "-", "2000", "4"), Orders(4, delay_us=2000)),
+    ],
+)
+def test_the_words_of_a_fault(text: str, argv: tuple[str, ...], asked: Orders) -> None:
+    assert words(parse(text)) == argv
+    assert orders(argv) == asked
+
+
+def test_the_variables_of_a_link() -> None:
+    assert variables(None, None) == {}
+    assert variables(8, 5) == {"LAB_LINK_RATE_BITS": "8", "LAB_LINK_DELAY_US": "5"}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        (),
+        ("cut",),
+        ("cut", "x"),
+        ("cut", "0"),
+        ("cut", "nan"),
+        ("cut", "9999"),
+        ("cut", "5", "6"),
+        ("link", "-", "-", "5"),
+        ("link", "x", "-", "5"),
+        ("link", "8", "-", "-5"),
+        ("tear", "5"),
+    ],
+)
+def test_used_wrongly(argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert netfault.main(argv, {}) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert said.err.count("\n") == 1
+
+
+def test_a_link_that_is_told_wrongly(capsys: pytest.CaptureFixture[str]) -> None:
+    assert netfault.main(["cut", "5"], {"LAB_LINK_RATE_BITS": "fast"}) == 2
+    assert "LAB_LINK_RATE_BITS is no whole number" in capsys.readouterr().err
+
+
+@pytest.fixture
+def nothing_holds_signals() -> Iterator[None]:
+    """The mask of this thread, which the module changes for its own process."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+pytestmark = pytest.mark.usefixtures("nothing_holds_signals")
+
+
+def test_one_fault_of_a_network_at_a_time() -> None:
+    with (
+        netfault.alone(),
+        pytest.raises(LinkError, match=r"another fault of this node's network is under way; wait"),
+        netfault.alone(),
+    ):
+        pass
+    with netfault.alone():
+        pass
+
+
+class Kernel(Netlink):
+    """One that refuses to change an interface."""
+
+    def get_routes(self, **_: object) -> list[Any]:
+        return []
+
+
+def test_a_kernel_that_refuses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(pyroute2, "IPRoute", lambda: Kernel(errno.EPERM))
+    assert netfault.main(["cut", "5"], {}) == 1
+    assert capsys.readouterr().err == "error: the kernel refused: Operation not permitted\n"
+    monkeypatch.setattr(pyroute2, "IPRoute", lambda: Kernel(errno.ENOENT))
+    assert netfault.main(["link", "-", "5000", "5"], {}) == 1
+    assert "this kernel has no netem, which the delay of a link needs" in capsys.readouterr().err
+
+
+# ---- For real
+
+LEAD = """
+import atexit, os, signal, socket, subprocess, sys, time
+from pyroute2 import IPRoute
+n = IPRoute()
+n.link('set', index=1, state='up')
+n.link('add', ifname='v0', kind='veth', mtu=65535, peer={'ifname': 'v1', 'mtu': 65535})
+i, j = (n.link_lookup(ifname=name)[0] for name in ('v0', 'v1'))
+n.addr('add', index=i, address='10.9.0.1', prefixlen=24)
+n.link('set', index=i, state='up')
+# The other end lies in a network of its own, as another node's does.
+far = subprocess.Popen(['unshare', '--net', sys.executable, '-c', '''
+import sys
+from pyroute2 import IPRoute
+print(flush=True)
+sys.stdin.readline()
+n = IPRoute()
+j = n.link_lookup(ifname='v1')[0]
+n.addr('add', index=j, address='10.9.0.2', prefixlen=24)
+n.link('set', index=j, state='up')
+print(flush=True)
+import socket
+server = socket.create_server(('10.9.0.2', 7))
+print(flush=True)
+peer, _ = server.accept()
+while data := peer.recv(1 << 20):
+    peer.sendall(data)
+'''], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+atexit.register(far.kill)
+far.stdout.readline()
+n.link('set', index=j, net_ns_pid=far.pid)
+far.stdin.write(b'go\\n'); far.stdin.flush()
+far.stdout.readline()
+n.route('add', dst='10.8.0.0/24', gateway='10.9.0.2', priority=7)
+far.stdout.readline()
+def here():
+    link = n.get_links(i)[0]
+    routes = sorted((r.get('dst'), r.get('gateway'), r.get('priority'))
+                    for r in n.get_routes(family=socket.AF_INET, oif=i, table=254))
+    addresses = [a.get('local') for a in n.get_addr(index=i, family=socket.AF_INET)]
+    kinds = sorted((q.get('kind'), str(q.get('TCA_OPTIONS') and q.get('TCA_OPTIONS')
+                    .get('TCA_TBF_PARMS') and q.get('TCA_OPTIONS').get('TCA_TBF_PARMS')['rate']))
+                   for q in n.get_qdiscs(index=i) if q.get('kind') in ('tbf', 'netem'))
+    return bool(link['flags'] & 1), link.get('mtu'), addresses, routes, kinds
+def fault(*words, **variables):
+    p = subprocess.Popen([sys.executable, '-m', 'lab.task.netfault', *words],
+        env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return p, p.stdout.readline().strip()
+"""
+
+
+def in_network(code: str) -> list[str]:
+    """Run code on a node with one neighbour; skip where there can be none."""
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", LEAD + code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if "unshare failed" in done.stderr or "Operation not permitted" in done.stderr:
+        pytest.skip("this kernel allows no network namespaces to this user")
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_cut_takes_everything_off_and_brings_it_back() -> None:
+    lines = in_network(
+        "before = here()\n"
+        "c = socket.create_connection(('10.9.0.2', 7)); c.sendall(b'a'); c.recv(1)\n"
+        "p, ready = fault('cut', '1')\n"
+        "print(ready)\n"
+        "print(here()[0])\n"
+        "c.settimeout(0.3)\n"
+        "try:\n"
+        "    c.sendall(b'b'); c.recv(1); print('it came through')\n"
+        "except (TimeoutError, OSError) as error:\n"
+        "    print('cut')\n"
+        "print(p.wait(), p.stderr.read() == '')\n"
+        "print(here() == before, before)\n"
+        "c.settimeout(20)\n"
+        "print(c.recv(1))\n"
+    )
+    assert lines[:4] == ["v0 is off the network for 1 s", "False", "cut", "0 True"]
+    assert lines[4].startswith("True (True, 65535, ['10.9.0.1'], [")
+    assert "('10.8.0.0', '10.9.0.2', 7)" in lines[4]
+    assert lines[5] == "b'b'"
+
+
+def test_a_cut_is_over_at_once_when_it_is_told_to_end() -> None:
+    lines = in_network(
+        "before = here()\n"
+        "p, ready = fault('cut', '60')\n"
+        "q, refused = fault('cut', '60')\n"
+        "print(q.wait(), refused, q.stderr.read().strip())\n"
+        "began = time.monotonic()\n"
+        "p.send_signal(signal.SIGTERM)\n"
+        "print(p.wait(), time.monotonic() - began < 5, here() == before)\n"
+    )
+    assert lines == [
+        "1  error: another fault of this node's network is under way; wait until it is over",
+        "0 True True",
+    ]
+
+
+def test_a_slow_link_holds_for_its_time_and_what_was_there_comes_back() -> None:
+    lines = in_network(
+        "from lab.task.link import apply_link\n"
+        "def seconds():\n"
+        "    began = time.monotonic()\n"
+        "    c.sendall(bytes(400_000)); got = 0\n"
+        "    while got < 400_000: got += len(c.recv(1 << 20))\n"
+        "    return time.monotonic() - began\n"
+        "c = socket.create_connection(('10.9.0.2', 7)); seconds()\n"
+        "before = here()\n"
+        "p, ready = fault('link', '4000000', '-', '3')\n"
+        "print(ready)\n"
+        "print(here())\n"
+        "print(0.3 < seconds() < 20)\n"
+        "print(p.wait(), here() == before)\n"
+        "print(seconds() < 0.3)\n"
+        "apply_link(1_000_000_000, None)\n"
+        "before = here()\n"
+        "p, ready = fault('link', '4000000', '-', '1', LAB_LINK_RATE_BITS='1000000000')\n"
+        "print(here()[4])\n"
+        "print(p.wait(), here() == before, before[4])\n"
+    )
+    assert lines[0] == "v0 is slowed for 3 s"
+    # The size of packets stays: connections that are open have agreed on it.
+    assert lines[1].startswith("(True, 65535, ")
+    assert lines[1].endswith("[('tbf', '500000')])")
+    assert lines[2:5] == ["True", "0 True", "True"]
+    assert lines[5] == "[('tbf', '500000')]"
+    assert lines[6] == "0 True [('tbf', '125000000')]"
+
+
+def test_a_delay_holds_or_is_refused_and_the_link_is_as_before() -> None:
+    lines = in_network(
+        "from lab.task.link import apply_link\n"
+        "apply_link(1_000_000_000, None)\n"
+        "before = here()\n"
+        "p, ready = fault('link', '-', '5000', '1', LAB_LINK_RATE_BITS='1000000000')\n"
+        "print(ready or p.stderr.read().strip())\n"
+        "p.wait(); print(here() == before)\n"
+    )
+    assert lines[0] == "v0 is slowed for 1 s" or lines[0].startswith(
+        "error: this kernel has no netem, which the delay of a link needs; load it with"
+    )
+    assert lines[1] == "True"

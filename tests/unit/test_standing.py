@@ -1,0 +1,377 @@
+"""Where a run stands whose helper has died, as the commands that only look tell it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+
+from lab.backends import Backend, TaskInfo
+from lab.cli import main
+from lab.errors import LabError
+from lab.run.directory import RunDir, RunInfo
+from lab.run.standing import GONE, NEVER_BEGAN, Volumes, is_followed, settle, standing
+from lab.task.protocol import Request, TaskStatus, Volume, write_atomically
+from lab.task.states import State
+from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, train
+
+LONG_AGO = 1000.0
+TRAINS = (State.TRAINING, "", "nobody follows it: `lab attach r1`")
+COLLECT = "not collected: `lab collect r1`"
+
+
+@dataclass
+class Shown(FakeEnvironment):
+    """Whose agents may all have gone."""
+
+    alive: bool = True
+
+    def tasks(self) -> list[TaskInfo]:
+        return [replace(task, alive=self.alive) for task in super().tasks()]
+
+
+def trains(volume: Volume, request: Request) -> None:
+    for task in request.tasks():
+        status = TaskStatus(task, State.TRAINING)
+        write_atomically(volume.status(request.run_id, task), status.to_json())
+
+
+def fails(volume: Volume, request: Request) -> None:
+    for task in request.tasks():
+        end(volume, request.run_id, task, State.FAILED, exit_code=3)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Shown:
+    (tmp_path / "volume").mkdir()
+    return Shown(tmp_path / "volume", trains)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path / "runs/r1")
+
+
+def info(state: State = State.STARTING, **more: object) -> RunInfo:
+    return RunInfo(
+        "r1",
+        "async",
+        state=state,
+        project="mnist",
+        cluster=PLAN.cluster_spec(),
+        **{"started_unix": LONG_AGO, "submitted_unix": LONG_AGO, "backend": "local", **more},  # type: ignore[arg-type]
+    )
+
+
+def submit(environment: FakeEnvironment) -> None:
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads.pop().join()
+
+
+def volumes(*known: Backend) -> Volumes:
+    return Volumes(lambda: known)
+
+
+def of(run: RunDir, environment: FakeEnvironment | None) -> tuple[State, str, str]:
+    found = standing(run, volumes(FakeBackend("local", environment)))
+    return found.state, found.reason, found.note
+
+
+def nobody() -> Sequence[Backend]:
+    pytest.fail("a backend was asked")
+
+
+@pytest.mark.parametrize(
+    "settled",
+    [
+        info(State.SUCCEEDED, collected=True),
+        info(State.FAILED, submitted_unix=None),
+        info(State.CANCELLED, collected=True),
+    ],
+)
+def test_nobody_is_asked_for_what_is_at_home(run: RunDir, settled: RunInfo) -> None:
+    run.create(settled)
+    assert standing(run, Volumes(nobody)).state is settled.state
+
+
+def _hold(path: Path, held: Event, leave: Event) -> None:
+    with RunDir(path).locked():
+        held.set()
+        leave.wait(20)
+
+
+def test_nobody_is_asked_while_the_run_is_followed(run: RunDir) -> None:
+    run.create(info(State.TRAINING))
+    context = multiprocessing.get_context("spawn")
+    held, leave = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(run.path, held, leave))
+    other.start()
+    try:
+        assert held.wait(20)
+        assert is_followed(run)
+        assert standing(run, Volumes(nobody)).state is State.TRAINING
+        with pytest.raises(LabError, match="by another process"):
+            settle(run, Volumes(nobody))
+    finally:
+        leave.set()
+        other.join()
+    assert not is_followed(run)
+
+
+def test_who_only_looks_turns_no_collector_away(run: RunDir) -> None:
+    run.create(info())
+    context = multiprocessing.get_context("spawn")
+    seen, leave = context.Event(), context.Event()
+    other = context.Process(target=_look_again_and_again, args=(run.path, seen, leave))
+    other.start()
+    try:
+        assert seen.wait(20)
+        for _ in range(200):
+            with run.locked():
+                pass
+    finally:
+        leave.set()
+        other.join()
+
+
+def _look_again_and_again(path: Path, seen: Event, leave: Event) -> None:
+    while not leave.is_set():
+        is_followed(RunDir(path))
+        seen.set()
+
+
+def test_a_run_whose_helper_died_still_trains(run: RunDir, environment: Shown) -> None:
+    run.create(info())
+    submit(environment)
+    assert of(run, environment) == TRAINS
+
+
+def test_a_run_that_was_given_up_still_trains(run: RunDir, environment: Shown) -> None:
+    run.create(info(State.FAILED, reason="no Docker engine answers"))
+    submit(environment)
+    assert of(run, environment) == TRAINS
+
+
+@pytest.mark.parametrize(
+    ("tasks", "state", "reason"),
+    [(train, State.SUCCEEDED, ""), (fails, State.FAILED, "ps-0 failed: exit code 3")],
+)
+def test_a_run_that_ended_since_is_to_be_collected(
+    run: RunDir,
+    environment: Shown,
+    tasks: Callable[[Volume, Request], None],
+    state: State,
+    reason: str,
+) -> None:
+    run.create(info(State.TRAINING))
+    environment.tasks_do = tasks
+    submit(environment)
+    assert of(run, environment) == (state, reason, COLLECT)
+
+
+def test_a_run_whose_agents_have_gone_is_lost_and_to_be_collected(
+    run: RunDir, environment: Shown
+) -> None:
+    run.create(info(State.TRAINING))
+    submit(environment)
+    environment.alive = False
+    assert of(run, environment) == (State.LOST, GONE, COLLECT)
+
+
+@pytest.mark.parametrize("up", [True, False])
+@pytest.mark.parametrize(
+    ("begun", "reason"),
+    [
+        (info(State.TRAINING), GONE),
+        (info(State.PENDING, submitted_unix=None, backend=""), NEVER_BEGAN),
+    ],
+)
+def test_a_run_that_no_volume_has_is_lost(
+    run: RunDir, environment: Shown, begun: RunInfo, reason: str, up: bool
+) -> None:
+    run.create(begun)
+    assert of(run, environment if up else None) == (State.LOST, reason, "")
+
+
+def test_a_run_that_has_just_begun_is_not_lost(run: RunDir) -> None:
+    run.create(info(State.PENDING, submitted_unix=None, started_unix=time.time()))
+    assert of(run, None) == (State.PENDING, "", "")
+
+
+def test_an_end_stays_though_its_environment_has_gone(run: RunDir) -> None:
+    run.create(info(State.CANCELLED, reason="interrupted"))
+    assert of(run, None) == (State.CANCELLED, "interrupted", "")
+
+
+class Deaf(FakeBackend):
+    """Whose engine does not answer."""
+
+    asked = 0
+
+    def find_volume(self, project: str) -> FakeEnvironment | None:
+        self.asked += 1
+        raise LabError("the Docker engine does not answer", "restart it")
+
+
+class Slow(FakeBackend):
+    """Whose engine takes its time."""
+
+    def find_volume(self, project: str) -> FakeEnvironment | None:
+        time.sleep(1)
+        return None
+
+
+def test_only_the_backend_of_the_run_is_asked_and_only_once(run: RunDir) -> None:
+    run.create(info(backend="compose"))
+    deaf = Deaf("compose")
+    ask = volumes(FakeBackend("local"), deaf)
+    for _ in range(2):
+        with pytest.raises(LabError, match="does not answer"):
+            standing(run, ask)
+    assert deaf.asked == 1
+    run.update(backend="local")
+    assert standing(run, ask).state is State.LOST
+
+
+def test_a_backend_that_cannot_be_used_had_no_run_of_an_unknown_one(run: RunDir) -> None:
+    run.create(info(backend="", submitted_unix=None))
+    ask = volumes(Deaf("compose", fault="there is no docker command"), FakeBackend("local"))
+    assert standing(run, ask).reason == NEVER_BEGAN
+
+
+def test_an_engine_that_takes_too_long_is_not_waited_for(run: RunDir) -> None:
+    run.create(info())
+    ask = Volumes(lambda: [Slow("local")], patience_s=0.01)
+    with pytest.raises(LabError, match=r"backend local does not answer within 0.01 s; see `lab do"):
+        standing(run, ask)
+
+
+def test_what_is_lost_for_good_is_written_down_and_nothing_else(
+    run: RunDir, environment: Shown
+) -> None:
+    run.create(info(State.TRAINING))
+    submit(environment)
+    here = volumes(FakeBackend("local", environment))
+    settle(run, here)
+    assert run.read().state is State.TRAINING
+    environment.alive = False
+    settle(run, here)
+    assert run.read().state is State.TRAINING  # what it left is still to be collected
+    settle(run, volumes(FakeBackend("local")))
+    assert (run.read().state, run.read().reason) == (State.LOST, GONE)
+    assert json.loads(run.summary_path.read_text())["state"] == "lost"
+    settle(run, Volumes(nobody))
+
+
+# ---- The commands
+
+
+@pytest.fixture
+def backend(
+    environment: Shown, run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeBackend]:
+    """A backend where an environment is up, seen from a directory without a description."""
+    made = FakeBackend("local", environment)
+    for name in ("runs", "show", "ps", "attach", "collect", "cancel"):
+        module = importlib.import_module(f"lab.cli.commands.{name}")
+        monkeypatch.setattr(module, "backends", lambda: [made])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    run.create(info(State.STARTING))
+    yield made
+
+
+def shown(capfd: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+    assert main(words) == code
+    out, err = capfd.readouterr()
+    return out, err
+
+
+def test_runs_and_show_tell_where_it_really_stands(
+    backend: FakeBackend, environment: Shown, capfd: pytest.CaptureFixture[str]
+) -> None:
+    submit(environment)
+    out, err = shown(capfd, "runs")
+    assert "training" in out
+    assert err == "run r1 training: nobody follows it: `lab attach r1`\n"
+    (row,) = json.loads(shown(capfd, "runs", "--json")[0])
+    assert (row["state"], row["note"]) == ("training", "nobody follows it: `lab attach r1`")
+    out, err = shown(capfd, "show", "r1", "--json")
+    told = json.loads(out)
+    assert (told["state"], {task["state"] for task in told["tasks"]}) == ("training", {"training"})
+    assert err == "run r1: nobody follows it: `lab attach r1`\n"
+    assert not (Path("runs/r1") / "status").exists()  # who looks writes nothing
+
+
+@pytest.mark.parametrize("command", [["runs"], ["show", "r1"]])
+def test_an_engine_that_does_not_answer_is_one_line(
+    backend: FakeBackend, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    command: list[str],
+) -> None:  # fmt: skip
+    module = importlib.import_module(f"lab.cli.commands.{command[0]}")
+    monkeypatch.setattr(module, "backends", lambda: [Deaf("local")])
+    out, err = shown(capfd, *command)
+    assert "starting" in out
+    assert err == (
+        "run r1: where it stands is not known: the Docker engine does not answer; restart it\n"
+    )
+
+
+def test_ps_does_not_say_that_the_dead_train(
+    backend: FakeBackend, environment: Shown, capfd: pytest.CaptureFixture[str]
+) -> None:
+    submit(environment)
+    end(environment.volume, "r1", "worker-1", State.SUCCEEDED)
+    environment.alive = False
+    rows = json.loads(shown(capfd, "ps", "--json")[0])
+    assert [(row["state"], row["reason"], row["cause"]) for row in rows] == [
+        ("lost", GONE, "node lost"),
+        ("lost", GONE, "node lost"),
+        ("succeeded", "", None),
+    ]
+
+
+def test_attach_and_collect_write_down_what_is_lost(
+    backend: FakeBackend, run: RunDir, capfd: pytest.CaptureFixture[str]
+) -> None:
+    backend.environment = None
+    again = RunDir(run.path.parent / "r2")
+    again.create(replace(info(State.TRAINING), run_id="r2"))
+    assert "run r1 lost (its environment has gone)" in shown(capfd, "attach", "r1", code=1)[1]
+    assert run.read().state is State.LOST
+    shown(capfd, "collect")
+    assert again.read().state is State.LOST
+    run.update(state=State.TRAINING)
+    shown(capfd, "collect", "r1", code=2)
+    assert run.read().state is State.LOST
+
+
+def test_a_run_of_another_project_that_has_stopped_is_found(
+    backend: FakeBackend, run: RunDir, environment: Shown, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    submit(environment)
+    train(environment.volume, environment.runs()[0])
+    environment.alive = False
+    monkeypatch.setattr(backend, "all", list)  # it is not up
+    shown(capfd, "collect", "r1")
+    assert run.complete()
+
+
+def test_nothing_is_left_to_cancel_where_the_environment_has_gone(
+    backend: FakeBackend, environment: Shown, capfd: pytest.CaptureFixture[str]
+) -> None:
+    submit(environment)
+    environment.alive = False
+    assert shown(capfd, "cancel", "r1", code=2)[1] == (
+        "error: run r1 has no task left to cancel: its environment has gone;"
+        " bring home what it left with `lab collect r1`\n"
+    )
+    assert not environment.volume.cancel("r1").exists()

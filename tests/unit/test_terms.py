@@ -1,0 +1,220 @@
+"""How `lab run` is told to begin, to go on and to end; what goes on from checkpoints."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.cli import main
+from lab.cluster import load_cluster
+from lab.errors import DescriptionError
+from lab.run.directory import RunDir
+from lab.task.policy import OnFailure
+from lab.task.protocol import Request, Volume
+from lab.task.states import State
+from tests.unit.fakes import FakeBackend, FakeEnvironment, end, train
+
+CLUSTER = """\
+version: 1
+name: mnist
+nodes: {tf1: {}, tf2: {}, tf3: {}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf3]}}
+"""
+RUN = ["run", "async", "--gpus", "none"]
+
+
+@pytest.fixture(autouse=True)
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEnvironment]:
+    """A project, and its environment, which is up."""
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "scripts").mkdir()
+    for name in ("mnist_async.py", "mnist_sync.py"):
+        (tmp_path / "scripts" / name).write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    made = FakeEnvironment(tmp_path / "volume")
+    made.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
+    backend = FakeBackend("local", made)
+    module = importlib.import_module("lab.cli.commands.run")
+    monkeypatch.setattr(module, "backends", lambda: [backend])
+    yield made
+    for thread in made.threads:
+        thread.join(30)
+
+
+def asked(environment: FakeEnvironment) -> Request:
+    return environment.runs()[-1]
+
+
+def only_run() -> RunDir:
+    return RunDir(max(Path("runs").iterdir(), key=lambda path: path.stat().st_mtime_ns))
+
+
+def test_the_request_carries_what_the_flags_say(environment: FakeEnvironment) -> None:
+    words = ["--on-failure", "restart:2", "--start", "worker-1: after 500 steps"]
+    assert main([*RUN, *words, "--ready-within", "90s", "--stall", "1m"]) == 0
+    request = asked(environment)
+    assert (request.on_failure, request.restarts) == (OnFailure.RESTART, 2)
+    assert request.start == {"worker-1": "after 500 steps"}
+    assert (request.ready_s, request.stall_s, request.gang) == (90.0, 60.0, False)
+    info = only_run().read()
+    assert (info.on_failure, info.start) == (OnFailure.RESTART, request.start)
+
+
+def test_where_nothing_is_said_a_failure_ends_the_run(environment: FakeEnvironment) -> None:
+    assert main(["run", "sync", "--gpus", "none"]) == 0
+    request = asked(environment)
+    assert (request.on_failure, request.restarts, request.gang) == (OnFailure.FAIL, 0, True)
+    assert request.ready_s == 120.0
+
+
+def test_the_flag_wins_over_the_description(environment: FakeEnvironment) -> None:
+    start = "start: {worker-1: 10s, worker-0: 3s}\n"
+    Path("cluster.yaml").write_text(CLUSTER + start)
+    # A schedule is a run's: the environment stays the same one.
+    assert main([*RUN, "--start", "worker-1: 20s"]) == 0
+    assert asked(environment).start == {"worker-1": "20s", "worker-0": "3s"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--on-failure", "never"], "fail, restart, restart:N (N from 1 to 999), or continue"),
+        (["--start", "worker-7: 3s"], "no task 'worker-7'; did you mean worker-"),
+        (["--start", "ps-0: after 5 steps"], "no step is made without ps-0; give it a time"),
+        (["--start", "worker-1: soon"], "'soon' is no moment"),
+        (["--start", "worker-1"], "TASK: MOMENT; …, such as worker-1: 10s"),
+        (["--resume", "last"], "no run in runs"),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_starts(
+    words: list[str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*RUN, *words]) == 2
+    assert message in capfd.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_sync_cannot_go_on_without_a_worker(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "sync", "--gpus", "none", "--on-failure", "continue"]) == 2
+    err = capfd.readouterr().err
+    assert "experiment 'sync' cannot go on without one of its workers; take --on-failure" in err
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ("{worker-9: 3s}", "start.worker-9: there is no task worker-9; did you mean"),
+        ("{worker-0: after 9 steps}", "start.worker-0: no step is made without worker-0"),
+        ("{worker-1: 10}", "start.worker-1: must be a moment such as 10s, or: after 500 steps"),
+        ("{worker-1: soon}", "start.worker-1: must be a moment"),
+        ("{Worker: 3s}", "start.Worker: must be a task's name, such as worker-1"),
+        ("[worker-1]", "start: must be a mapping"),
+    ],
+)
+def test_a_description_s_schedule_is_checked(start: str, message: str) -> None:
+    Path("cluster.yaml").write_text(f"{CLUSTER}start: {start}\n")
+    with pytest.raises(DescriptionError) as caught:
+        load_cluster(Path("cluster.yaml"))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("faults", "message"),
+    [
+        ("[boom worker-1]", "faults[0]: must be a fault such as kill worker-1 after 500 steps ("),
+        ("[3]", "faults[0]: must be a fault such as kill worker-1 after 500 steps; not the"),
+        ("[kill worker-1, kill worker-9]", "faults[1]: no task and no node 'worker-9'; did you"),
+        ("kill worker-1", "faults: must be a list"),
+    ],
+)
+def test_a_description_s_faults_are_checked(faults: str, message: str) -> None:
+    Path("cluster.yaml").write_text(f"{CLUSTER}faults: {faults}\n")
+    with pytest.raises(DescriptionError) as caught:
+        load_cluster(Path("cluster.yaml"))
+    assert message in str(caught.value)
+
+
+def test_faults_of_the_description_and_of_the_flag_are_asked_for(
+    environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("cluster.yaml").write_text(CLUSTER + "faults: [cut:2s worker-1 after 5s]\n")
+    assert main([*RUN, "--fault", "kill worker-1 after 9 steps"]) == 0
+    assert asked(environment).faults == ("cut:2s tf3 after 5s", "kill worker-1 after 9 steps")
+    assert main([*RUN, "--detach"]) == 2
+    assert "nobody would be there for 'cut:2s tf3 after 5s'" in capfd.readouterr().err
+
+
+# ---- resume
+
+
+def failed_run(environment: FakeEnvironment, *words: str, name: str = "async") -> RunDir:
+    def fail(volume: Volume, request: Request) -> None:
+        checkpoints = volume.run(request.run_id) / "checkpoints"
+        checkpoints.mkdir()
+        for file in ("model-200.index", "model-200.data-00000-of-00001", "checkpoint", "other"):
+            (checkpoints / file).write_text(file)
+        for task in request.tasks():
+            failed = task == "worker-1"
+            end(volume, request.run_id, task, State.FAILED if failed else State.CANCELLED)
+
+    environment.tasks_do = fail
+    assert main(["run", name, "--gpus", "none", *words]) == 1
+    environment.tasks_do = train
+    return only_run()
+
+
+def test_it_goes_on_with_the_checkpoints_to_the_same_end(environment: FakeEnvironment) -> None:
+    old = failed_run(environment, "--epochs", "4", "--batch_size", "50", "--seed", "7")
+    assert main([*RUN, "--resume", "last"]) == 0
+    request = asked(environment)
+    words = ("--epochs=4", "--batch_size=50", "--seed=7")
+    # Two workers, each 4 times 1,100 batches of 50.
+    assert request.args == (*words, "--global_steps=8800")
+    there = environment.volume.run(request.run_id) / "checkpoints"
+    assert sorted(path.name for path in there.iterdir()) == [
+        "checkpoint",
+        "model-200.data-00000-of-00001",
+        "model-200.index",
+    ]
+    summary = json.loads(only_run().summary_path.read_text())
+    assert summary["resumed_from"] == old.run_id
+
+
+def test_a_global_end_stays_and_own_words_win(environment: FakeEnvironment) -> None:
+    failed_run(environment, "--global_steps", "900")
+    assert main([*RUN, "--resume", "last", "--record_every", "5"]) == 0
+    assert asked(environment).args[-2:] == ("--global_steps=900", "--record_every=5")
+
+
+def test_sync_ends_by_itself_where_it_would_have(environment: FakeEnvironment) -> None:
+    failed_run(environment, "--epochs", "4", name="sync")
+    assert main(["run", "sync", "--gpus", "none", "--resume", "last"]) == 0
+    assert "--epochs=4" in asked(environment).args
+    assert "global_steps" not in str(asked(environment).args)
+
+
+def test_what_cannot_be_resumed_is_refused(
+    environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = failed_run(environment)
+    for name, words, message in (
+        ("sync", [], f"run {run.run_id} is one of 'async', not of 'sync'"),
+        ("async", ["data"], "was trained on data of your own, /data; give it again"),
+        ("async", ["state"], "has not ended: it is training; end it with `lab cancel"),
+        ("async", ["none"], "left no checkpoint in"),
+    ):
+        if "data" in words:
+            run.update(data_dir="/data")
+        if "state" in words:
+            run.update(data_dir="", state=State.TRAINING)
+        if "none" in words:
+            run.update(state=State.FAILED)
+            (run.checkpoints / "model-200.index").unlink()
+        assert main(["run", name, "--gpus", "none", "--resume", run.run_id]) == 2
+        assert message in capfd.readouterr().err
