@@ -5,10 +5,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install run test test-gpu check lint band bench lock golden errors clean
+.PHONY: help install run test test-gpu check lint torture clean-end band bench lock golden errors clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.host  ## the host's part alone, without TensorFlow: what a box with Docker needs
 
@@ -20,6 +20,12 @@ test: $(VENV)/.dev  ## unit, golden, property and real end-to-end tests
 
 test-gpu: $(VENV)/.dev  ## the inventory of real GPUs against nvidia-smi; says aloud where there is none
 	$(BIN)/python -m pytest tests/gpu -rs
+
+torture: $(VENV)/.dev  ## small trainings with one fault each, into docs/evidence/torture.md (Ctrl-C ends it)
+	$(BIN)/python -m tests.torture --policies fail,restart,continue
+
+clean-end: $(VENV)/.dev  ## how 275 synchronous trainings end (three hours on two cores)
+	$(BIN)/python -m tests.torture --clean-end
 
 check: lint test  ## everything that must hold before a change lands
 

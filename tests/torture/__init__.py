@@ -1,0 +1,12 @@
+"""Many small trainings, each with one fault from outside, and what became of each.
+
+    python -m tests.torture --runs 20                      twenty runs, on both backends
+    python -m tests.torture --backend local --faults kill,freeze --minutes 30
+    python -m tests.torture --seed 17                      one run again
+    python -m tests.torture --again                        those that went wrong, once more
+    python -m tests.torture --clean-end                    how synchronous trainings end
+
+The seed draws the run: its cluster, its fault, the moment. The fault comes from outside, by
+signals, the engine and the kernel, so that whoever judges the lab does not use it. What is found
+stands in `docs/evidence/torture.jsonl`, a run a line, and is summed up beside it in `torture.md`.
+"""

@@ -1,0 +1,289 @@
+"""One run of the harness, drawn from a seed; nothing is started here."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+LOCAL: Final = "local"
+COMPOSE: Final = "compose"
+BACKENDS: Final = (LOCAL, COMPOSE)
+EXPERIMENTS: Final = ("async", "sync")
+
+PS_NODE: Final = "tf1"
+WORKER_NODES: Final = ("tf2", "tf3")
+
+PAUSE_S: Final = 3.0
+"""A pause that every training survives, in seconds."""
+
+_LATEST_S: Final = 15.0
+_LATEST_START_S: Final = 20.0
+# Few workers more often: eight on two cores need half a minute before they train.
+_WORKERS: Final = {2: 4, 3: 4, 4: 3, 5: 2, 6: 1, 7: 1, 8: 1}
+_PS: Final = {1: 4, 2: 2, 3: 1}
+_CLOCK_STEPS_S: Final = (-3600.0, -30.0, 30.0, 3600.0)
+
+
+class Fault(StrEnum):
+    """What happens to a run."""
+
+    NONE = "none"
+    KILL = "kill"
+    FREEZE = "freeze"
+    PAUSE = "pause"
+    AGENT = "agent"
+    ANCHOR = "anchor"
+    ENGINE = "engine"
+    MEMORY = "memory"
+    HELPER = "helper"
+    DISK = "disk"
+    LATE = "late"
+    CLOCK = "clock"
+
+
+WORDS: Final[dict[Fault, str]] = {
+    Fault.NONE: "no fault",
+    Fault.KILL: "program: SIGKILL",
+    Fault.FREEZE: "program: SIGSTOP for good",
+    Fault.PAUSE: f"program: SIGSTOP for {PAUSE_S:g} s",
+    Fault.AGENT: "agent or container killed",
+    Fault.ANCHOR: "anchor restarted",
+    Fault.ENGINE: "engine restarted",
+    Fault.MEMORY: "out of memory",
+    Fault.HELPER: "helper: SIGKILL, then attach or collect",
+    Fault.DISK: "run volume full",
+    Fault.LATE: "late start",
+    Fault.CLOCK: "clock stepped",
+}
+"""The faults, as the table names them."""
+
+FAULTS_ON: Final[dict[str, tuple[Fault, ...]]] = {
+    # Main memory has no limit there, and there is no engine and no anchor.
+    LOCAL: tuple(f for f in Fault if f not in {Fault.ANCHOR, Fault.ENGINE, Fault.MEMORY}),
+    # The engine's own disk is the box's; a container takes no variable of the harness.
+    COMPOSE: tuple(f for f in Fault if f not in {Fault.DISK, Fault.CLOCK}),
+}
+"""Which faults there are on a backend."""
+
+UNTIMED: Final = frozenset({Fault.NONE, Fault.LATE})
+"""Faults that do not wait for a moment: there is none, or the run is started with it."""
+
+_ON_ANY_TASK: Final = frozenset(
+    {Fault.KILL, Fault.FREEZE, Fault.PAUSE, Fault.AGENT, Fault.MEMORY, Fault.LATE, Fault.CLOCK}
+)
+
+
+class Policy(StrEnum):
+    """What is to become of a run that loses a task."""
+
+    FAIL = "fail"
+    RESTART = "restart"
+    CONTINUE = "continue"
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """The moment of a fault; one of the two, or none.
+
+    Attributes:
+        after_s: So many seconds after the run was submitted.
+        at_step: As soon as a record at home tells of this global step.
+    """
+
+    after_s: float | None = None
+    at_step: int | None = None
+
+    def __str__(self) -> str:
+        if self.after_s is not None:
+            return f"after {self.after_s:.1f} s"
+        return "" if self.at_step is None else f"at step {self.at_step}"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run.
+
+    Attributes:
+        seed: What it was drawn from.
+        backend: `local` or `compose`.
+        experiment: `async` or `sync`.
+        workers: How many.
+        ps: How many.
+        steps: The global steps that are asked for.
+        replicas: Gradients in one update, where that is not one of each worker.
+        fault: What happens to it.
+        target: To which task or node, or "".
+        when: At which moment.
+        amount_s: How late a start is, how far a clock is set.
+        follow_up: How a run whose helper was killed comes home: `attach` or `collect`.
+        policy: What is to become of it.
+    """
+
+    seed: int
+    backend: str
+    experiment: str
+    workers: int
+    ps: int
+    steps: int
+    replicas: int | None = None
+    fault: Fault = Fault.NONE
+    target: str = ""
+    when: When = When()
+    amount_s: float = 0.0
+    follow_up: str = ""
+    policy: Policy = Policy.FAIL
+
+    @property
+    def project(self) -> str:
+        """A name that no other environment has."""
+        return f"torture-{self.seed}"
+
+    @property
+    def tasks(self) -> list[str]:
+        """All tasks, in the cluster's order."""
+        return [*(f"ps-{i}" for i in range(self.ps)), *self.worker_tasks]
+
+    @property
+    def worker_tasks(self) -> list[str]:
+        """The tasks that train."""
+        return [f"worker-{i}" for i in range(self.workers)]
+
+    def tasks_on(self, place: str) -> list[str]:
+        """The tasks of a node; a task is its own place."""
+        if place == PS_NODE:
+            return [task for task in self.tasks if task.startswith("ps")]
+        if place in WORKER_NODES:
+            return [t for t in self.worker_tasks if _node(int(t.rpartition("-")[2])) == place]
+        return [place] if place in self.tasks else []
+
+    def line(self) -> str:
+        """The case in a line."""
+        gradients = f" {self.replicas} gradients" if self.replicas else ""
+        words = [
+            f"seed {self.seed}: {self.experiment} on {self.backend}, {self.workers} workers,"
+            f" {self.ps} ps, {self.steps} steps{gradients}, {self.policy}:",
+            str(self.fault),
+            self.target,
+            f"{self.amount_s:+.1f} s" if self.amount_s else "",
+            str(self.when),
+            f"then {self.follow_up}" if self.follow_up else "",
+        ]
+        return " ".join(filter(None, words))
+
+
+def draw(seed: int) -> Case:
+    """The case of a seed, always the same.
+
+    Each property has a generator of its own, so that a new property leaves the others as they are.
+    """
+    backend = _random(seed, "backend").choice(BACKENDS)
+    experiment = _random(seed, "experiment").choice(EXPERIMENTS)
+    workers = _weighted(_random(seed, "workers"), _WORKERS)
+    ps = _weighted(_random(seed, "ps"), _PS)
+    fault = _random(seed, "fault").choice(FAULTS_ON[backend])
+    # A synchronous update waits for all workers, and takes so much longer.
+    steps = _random(seed, "steps").randrange(300, 1500) // (workers if experiment == "sync" else 1)
+    policies = [p for p in Policy if p is not Policy.CONTINUE or experiment == "async"]
+    return Case(
+        seed=seed,
+        backend=backend,
+        experiment=experiment,
+        workers=workers,
+        ps=ps,
+        steps=steps,
+        fault=fault,
+        target=_target(_random(seed, "target"), fault, workers, ps),
+        when=When() if fault in UNTIMED else _moment(_random(seed, "when"), steps),
+        amount_s=_amount(_random(seed, "amount"), fault),
+        follow_up=(
+            _random(seed, "follow up").choice(("attach", "collect"))
+            if fault is Fault.HELPER
+            else ""
+        ),
+        policy=_random(seed, "policy").choice(policies),
+    )
+
+
+CLEAN_END: Final[tuple[tuple[int, int | None, int], ...]] = (
+    (3, None, 100),
+    (3, 2, 100),
+    (2, None, 25),
+    (5, None, 25),
+    (8, None, 25),
+)
+"""Workers, gradients in one update (None: of each worker), and how many such runs there are."""
+
+CLEAN_END_RUNS: Final = sum(count for _, _, count in CLEAN_END)
+
+
+def clean_end(seed: int, backend: str) -> Case:
+    """The case of a seed among those that look how a synchronous training ends.
+
+    Raises:
+        IndexError: There are `CLEAN_END_RUNS`.
+    """
+    settings = [(workers, replicas) for workers, replicas, n in CLEAN_END for _ in range(n)]
+    workers, replicas = settings[seed]
+    # The end is what counts: the fewer steps, the more ends.
+    steps = _random(seed, "clean end").randrange(20, 60)
+    return Case(seed, backend, "sync", workers, 1, steps, replicas)
+
+
+def description(case: Case) -> str:
+    """The cluster's description: parameter servers on one node, workers on two others."""
+    on = ", ".join(_node(index) for index in range(case.workers))
+    nodes = "\n".join(f"  {name}: {{}}" for name in (PS_NODE, *WORKER_NODES))
+    return f"""\
+version: 1
+name: {case.project}
+nodes:
+{nodes}
+jobs:
+  ps: {{on: [{", ".join([PS_NODE] * case.ps)}], gpus: 0}}
+  worker: {{on: [{on}], gpus: 0}}
+port: 2222
+"""
+
+
+def _node(worker: int) -> str:
+    return WORKER_NODES[worker % len(WORKER_NODES)]
+
+
+def _target(generator: random.Random, fault: Fault, workers: int, ps: int) -> str:
+    if fault is Fault.ANCHOR:
+        return generator.choice((PS_NODE, *WORKER_NODES))
+    if fault not in _ON_ANY_TASK:
+        return ""
+    return generator.choice(
+        [*(f"ps-{i}" for i in range(ps)), *(f"worker-{i}" for i in range(workers))]
+    )
+
+
+def _moment(generator: random.Random, steps: int) -> When:
+    if generator.random() < 0.5:
+        return When(after_s=round(generator.uniform(0, _LATEST_S), 1))
+    return When(at_step=generator.randint(1, max(1, int(0.8 * steps))))
+
+
+def _amount(generator: random.Random, fault: Fault) -> float:
+    if fault is Fault.LATE:
+        return round(generator.uniform(0, _LATEST_START_S), 1)
+    return generator.choice(_CLOCK_STEPS_S) if fault is Fault.CLOCK else 0.0
+
+
+def _weighted(generator: random.Random, weights: dict[int, int]) -> int:
+    return generator.choices(list(weights), list(weights.values()))[0]
+
+
+def _random(seed: int, what: str) -> random.Random:
+    return random.Random(f"{seed} {what}")  # noqa: S311  (nothing is secret)
+
+
+def wanted(
+    case: Case, backends: Sequence[str], faults: Sequence[Fault], policies: Sequence[Policy]
+) -> bool:
+    """Whether a case is among those that were asked for."""
+    return case.backend in backends and case.fault in faults and case.policy in policies

@@ -1,0 +1,304 @@
+"""The faults themselves: from outside, by signals, by the engine, by the kernel."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.torture import processes
+from tests.torture.case import COMPOSE, PAUSE_S, Case, Fault
+from tests.torture.clock import Clock
+from tests.torture.engine import OwnEngine
+from tests.torture.place import Place
+from tests.torture.processes import Process
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+    from docker.models.containers import Container
+
+_POLL_S: Final = 0.05
+_MIB: Final = 2**20
+_DISK_BYTES: Final = 64 * _MIB
+_LARGE_BYTES: Final = 200 * _MIB
+"""A program with TensorFlow holds more; before that the kernel might choose another process."""
+
+_HOG: Final = """\
+import time
+held = []
+for _ in range(12):
+    held.append(bytearray(16 * 2**20))
+    time.sleep(0.05)
+time.sleep(1)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A fault that was brought about.
+
+    Attributes:
+        unix: When, in seconds since the epoch.
+        monotonic: The same on the clock that never runs back.
+    """
+
+    unix: float
+    monotonic: float
+
+    @classmethod
+    def now(cls) -> Hit:
+        """At this moment."""
+        return cls(time.time(), time.monotonic())
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a fault may lay hands on.
+
+    Attributes:
+        case: The run.
+        place: Where it is.
+        run_id: Its name.
+        helper: The command that follows it.
+        deadline: When nothing is waited for any more, on the monotonic clock.
+        client: The engine, where the run is on containers.
+        engine: The engine that may be restarted, where it runs on that one.
+        clock: The clock that may be set, where the run was started with it.
+    """
+
+    case: Case
+    place: Place
+    run_id: str
+    helper: subprocess.Popen[bytes]
+    deadline: float
+    client: DockerClient | None = None
+    engine: OwnEngine | None = None
+    clock: Clock | None = None
+
+    def over(self) -> bool:
+        """Whether nothing can be hit any more: the command has ended, or it hangs."""
+        return self.helper.poll() is not None or time.monotonic() > self.deadline
+
+    def container(self, service: str) -> Container:
+        """One of the run's containers."""
+        assert self.client is not None
+        return self.client.containers.get(f"{self.case.project}-{service}-1")
+
+
+def wait_for_moment(scene: Scene, submitted: float) -> bool:
+    """Wait until the fault is to come; False where the run is over before.
+
+    Args:
+        scene: The run.
+        submitted: When it was submitted, on the monotonic clock.
+    """
+    when = scene.case.when
+    while not scene.over():
+        if when.after_s is not None and time.monotonic() - submitted >= when.after_s:
+            return True
+        if when.at_step is not None and scene.place.global_step() >= when.at_step:
+            return True
+        time.sleep(_POLL_S)
+    return False
+
+
+def inject(scene: Scene) -> Hit | None:
+    """Bring the fault about; None where what it was to hit had gone."""
+    if scene.client is None:
+        return _FAULTS[scene.case.fault](scene)
+    from docker.errors import APIError  # noqa: PLC0415  (only where there is an engine)
+
+    try:
+        return _FAULTS[scene.case.fault](scene)
+    except APIError as error:
+        # Just then the containers were being stopped or removed.
+        if error.status_code in {404, 409}:
+            return None
+        raise
+
+
+def small_disk(place: Place) -> None:
+    """Let the run's state directory lie on a disk of its own, so that it can be filled.
+
+    Raises:
+        OSError: It cannot be mounted.
+    """
+    options = ["-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "lab-torture", str(place.state)]
+    done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise OSError(f"no disk can be mounted: {done.stderr.strip()}")
+
+
+def _kill(scene: Scene) -> Hit | None:
+    return _signalled(scene, signal.SIGKILL)
+
+
+def _freeze(scene: Scene) -> Hit | None:
+    return _signalled(scene, signal.SIGSTOP)
+
+
+def _pause(scene: Scene) -> Hit | None:
+    program = _program(scene)
+    if program is None:
+        return None
+    hit = Hit.now()
+    try:
+        if not program.signal(signal.SIGSTOP):
+            return None
+        time.sleep(PAUSE_S)
+        program.signal(signal.SIGCONT)
+    finally:
+        program.close()
+    return hit
+
+
+def _agent(scene: Scene) -> Hit | None:
+    if scene.case.backend == COMPOSE:
+        container = scene.container(scene.case.target)
+        if container.status != "running":
+            return None
+        hit = Hit.now()
+        container.kill()
+        return hit
+    agent = processes.agent(scene.case.project, scene.case.target)
+    if agent is None:
+        return None
+    hit = Hit.now()
+    try:
+        return hit if agent.signal(signal.SIGKILL) else None
+    finally:
+        agent.close()
+
+
+def _anchor(scene: Scene) -> Hit | None:
+    container = scene.container(scene.case.target)
+    if container.status != "running":
+        return None
+    hit = Hit.now()
+    container.restart(timeout=1)
+    return hit
+
+
+def _engine(scene: Scene) -> Hit | None:
+    assert scene.engine is not None
+    if scene.over():
+        return None
+    hit = Hit.now()
+    scene.engine.restart()
+    return hit
+
+
+def _memory(scene: Scene) -> Hit | None:
+    """Leave the container no more than it has, and let another process of it ask for more.
+
+    The kernel ends the largest process of the container, which is the program.
+    """
+    program = _program(scene, lambda found: processes.resident_bytes(found.pid) > _LARGE_BYTES)
+    if program is None:
+        return None
+    container = scene.container(scene.case.target)
+    hit = Hit.now()
+    try:
+        told: dict[str, Any] = container.stats(stream=False, one_shot=True)  # type: ignore[assignment]
+        held = told["memory_stats"]["stats"]
+        # The first word is of cgroup v1, the second of v2.
+        limit = held.get("total_rss", held.get("anon", 0)) + 32 * _MIB
+        container.update(mem_limit=limit, memswap_limit=limit)
+        container.exec_run(["python", "-S", "-c", _HOG], detach=True)
+        deadline = time.monotonic() + 5
+        while program.runs() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        ended = not program.runs()
+        # A program that is started again shall have room.
+        container.update(mem_limit=64 * 2**30, memswap_limit=64 * 2**30)
+    finally:
+        program.close()
+    return hit if ended else None
+
+
+def _helper(scene: Scene) -> Hit | None:
+    if scene.over():
+        return None
+    hit = Hit.now()
+    scene.helper.kill()
+    scene.helper.wait()
+    return hit
+
+
+def _disk(scene: Scene) -> Hit | None:
+    hit = Hit.now()
+    fill(scene.place.state / "ballast")
+    return None if scene.over() else hit
+
+
+def fill(ballast: Path) -> None:
+    """Write until the disk is full."""
+    with ballast.open("wb", buffering=0) as file:
+        for size in (_MIB, 4096):
+            try:
+                while True:
+                    file.write(bytes(size))
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+
+
+def _clock(scene: Scene) -> Hit | None:
+    assert scene.clock is not None
+    program = _program(scene)
+    if program is None:
+        return None
+    program.close()
+    scene.clock.set(scene.case.amount_s)
+    return Hit.now()
+
+
+def _signalled(scene: Scene, number: signal.Signals) -> Hit | None:
+    program = _program(scene)
+    if program is None:
+        return None
+    hit = Hit.now()
+    try:
+        return hit if program.signal(number) else None
+    finally:
+        program.close()
+
+
+def _program(
+    scene: Scene, ready: Callable[[Process], bool] = lambda found: found.runs()
+) -> Process | None:
+    """The program that is to be hit, as soon as it is there; None where it has ended."""
+    seen = False
+    while not scene.over():
+        found = processes.program(scene.run_id, scene.case.target)
+        if found is not None and ready(found):
+            return found
+        if found is not None:
+            seen = True
+            found.close()
+        if found is None and seen:
+            return None
+        status = scene.place.status(scene.case.target)
+        if status.get("state") in {"succeeded", "failed", "lost", "cancelled"}:
+            return None
+        time.sleep(_POLL_S)
+    return None
+
+
+_FAULTS: Final[dict[Fault, Callable[[Scene], Hit | None]]] = {
+    Fault.KILL: _kill,
+    Fault.FREEZE: _freeze,
+    Fault.PAUSE: _pause,
+    Fault.AGENT: _agent,
+    Fault.ANCHOR: _anchor,
+    Fault.ENGINE: _engine,
+    Fault.MEMORY: _memory,
+    Fault.HELPER: _helper,
+    Fault.DISK: _disk,
+    Fault.CLOCK: _clock,
+}

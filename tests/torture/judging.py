@@ -1,0 +1,179 @@
+"""From what was seen of a run to a verdict; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from tests.torture import records
+from tests.torture.case import Case, Fault, Policy
+from tests.torture.expected import WELL, Outcome, expected, patience_s
+from tests.torture.records import Home
+
+JUST_BEFORE_S: Final = 1.0
+"""A task that ended so shortly after its fault may have been ending already, in seconds."""
+
+_BAD: Final = ("failed", "lost")
+_WORST: Final = (*_BAD, "cancelled")
+_ENDED: Final = {"succeeded", "failed", "lost", "cancelled"}
+_NAMED: Final = frozenset({Fault.KILL, Fault.AGENT, Fault.MEMORY})
+
+
+class Verdict(StrEnum):
+    """How a run was; the worst of what was found, in this order."""
+
+    HANG = "hang"
+    LIE = "lie"
+    LOST_RECORDS = "lost records"
+    SUMS = "sums"
+    ORPHAN = "orphan"
+    LATE = "late"
+    MISSED = "missed"
+    OK = "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the harness saw of one run.
+
+    Attributes:
+        exit_code: The command's that followed the run to its end; None: it had to be killed.
+        said: The summary that the command printed, or None where it printed none.
+        home: What came home.
+        hit_unix: When the fault was brought about; None: there was none, or it came too late.
+        missed: Whether a fault that was to come found nothing to hit any more.
+        seconds: From the fault to the command's exit; None without a fault.
+        left: What the run has left behind.
+    """
+
+    exit_code: int | None
+    said: Mapping[str, Any] | None
+    home: Home
+    hit_unix: float | None = None
+    missed: bool = False
+    seconds: float | None = None
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is to be said of a run.
+
+    Attributes:
+        outcome: How it ended.
+        verdict: How that was.
+        details: What is wrong, in words, as far as it says more than the verdict.
+    """
+
+    outcome: Outcome
+    verdict: Verdict
+    details: tuple[str, ...] = ()
+
+
+def judge(case: Case, seen: Seen) -> Judgement:
+    """Compare what was seen with what may be."""
+    outcome = _outcome(case, seen)
+    if seen.exit_code is None:
+        left = (f"left: {each}" for each in seen.left)
+        return Judgement(outcome, Verdict.HANG, ("it did not end", *left))
+    missed = seen.missed or _came_too_late(case, seen)
+    found: dict[Verdict, list[str]] = {
+        Verdict.LIE: _lies(case, seen, outcome, missed=missed),
+        Verdict.LOST_RECORDS: records.missing(seen.home),
+        Verdict.SUMS: (
+            records.wrong_sums(seen.home, case.experiment, case.steps)
+            if outcome.state == "succeeded"
+            else []
+        ),
+        Verdict.ORPHAN: [f"left: {each}" for each in seen.left],
+        Verdict.LATE: _late(case, seen, outcome),
+    }
+    details = tuple(each for several in found.values() for each in several)
+    worst = next((verdict for verdict, several in found.items() if several), None)
+    if worst is None:
+        worst = Verdict.MISSED if missed else Verdict.OK
+    return Judgement(outcome, worst, details)
+
+
+def _outcome(case: Case, seen: Seen) -> Outcome:
+    """The run's state, the exit code, and the cause of the task that was hit.
+
+    Where that task did not end badly itself, the first one that did has the word.
+    """
+    statuses = seen.home.statuses
+    hit = statuses.get(case.target, {})
+    state = str(seen.home.info.get("state", ""))
+    # A service that was cancelled harms nobody.
+    guilty = _BAD if state == "succeeded" else _WORST
+    bad = sorted(
+        (status for status in statuses.values() if status.get("state") in guilty),
+        key=lambda status: (
+            _WORST.index(status["state"]),
+            status.get("ended_unix") or float("inf"),
+        ),
+    )
+    first = hit if hit.get("state") in _BAD or not bad else bad[0]
+    code = -1 if seen.exit_code is None else seen.exit_code
+    return Outcome(state, code, str(first.get("cause") or ""))
+
+
+def _came_too_late(case: Case, seen: Seen) -> bool:
+    """Whether what was hit had done its part already."""
+    if seen.hit_unix is None or expected(*_key(case)) == WELL:
+        return False
+    statuses = seen.home.statuses
+    hit = [t for t in case.tasks_on(case.target) if t.startswith("worker")] or case.worker_tasks
+    done = [statuses.get(task, {}) for task in hit]
+    until = seen.hit_unix + JUST_BEFORE_S
+    return all(each.get("state") == "succeeded" and each["ended_unix"] <= until for each in done)
+
+
+def _lies(case: Case, seen: Seen, outcome: Outcome, *, missed: bool) -> list[str]:
+    home, found = seen.home, []
+    allowed = WELL if missed else expected(*_key(case))
+    if outcome not in allowed:
+        told = f"{outcome.state}, exit code {outcome.exit_code}, cause {outcome.cause!r}"
+        found.append(f"{told}: not what {case.fault} under {case.policy} may come to")
+    if (outcome.state == "succeeded") != (outcome.exit_code == 0):
+        found.append(f"{outcome.state} with exit code {outcome.exit_code}")
+    if outcome.state not in _ENDED:
+        found.append(f"run.json still says {outcome.state or 'nothing'}")
+    if home.summary.get("state") != outcome.state:
+        found.append(f"run.json says {outcome.state}, the summary {home.summary.get('state')}")
+    if seen.said is not None and dict(seen.said) != dict(home.summary):
+        found.append("the summary that was printed is not the one that was written")
+    rows = {row["task"]: row["state"] for row in home.summary.get("tasks", ())}
+    going = sorted(task for task, state in rows.items() if state not in _ENDED)
+    if going:
+        found.append(f"the run has ended, and {', '.join(going)} not")
+    if outcome.state == "succeeded":
+        short = [task for task in case.worker_tasks if rows.get(task) != "succeeded"]
+        if short and (case.policy is not Policy.CONTINUE or not home.summary.get("degraded")):
+            found.append(f"succeeded without {', '.join(short)}")
+    elif not missed and case.fault in _NAMED:
+        found += _blames_another(case, str(home.summary.get("reason", "")))
+    return found
+
+
+def _blames_another(case: Case, reason: str) -> list[str]:
+    """The task that was hit has to be named, by lab's name or by TensorFlow's."""
+    job, _, index = case.target.rpartition("-")
+    names = (case.target, f"/job:{job}/replica:0/task:{index}", f"/job:{job}/task:{index}")
+    if any(name in reason for name in names):
+        return []
+    return [f"{case.target} was hit, and the reason is {reason!r}"]
+
+
+def _late(case: Case, seen: Seen, outcome: Outcome) -> list[str]:
+    if seen.seconds is None or outcome.state == "succeeded":
+        return []
+    allowed = patience_s(case.fault, outcome.cause)
+    if seen.seconds <= allowed:
+        return []
+    return [f"{seen.seconds:.1f} s from the fault to the end, {allowed:g} s are allowed"]
+
+
+def _key(case: Case) -> tuple[Fault, Policy, str, str]:
+    return case.fault, case.policy, case.experiment, case.target
