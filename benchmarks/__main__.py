@@ -1,6 +1,6 @@
 """Measure, and write `benchmarks/RESULTS.md`.
 
-    python -m benchmarks                                       everything, 35 minutes
+    python -m benchmarks                                       everything, 45 minutes
     python -m benchmarks throughput --backend local            one measurement
     python -m benchmarks collector --quick                     a look at whether it works
 
@@ -16,7 +16,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from benchmarks import collector, commands, gpus, placement, results, start, telemetry, throughput
+from benchmarks import (
+    collector,
+    commands,
+    gpus,
+    overhead,
+    placement,
+    results,
+    start,
+    telemetry,
+    throughput,
+)
 from benchmarks.machine import describe
 from benchmarks.measure import Setting, say
 from benchmarks.outcome import Outcome
@@ -30,6 +40,7 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "collector": collector.measure,
     "telemetry": telemetry.measure,
     "start": start.measure,
+    "overhead": overhead.measure,
     "throughput": throughput.measure,
 }
 BACKENDS: Final = ("local", "compose")

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
 
@@ -80,22 +80,44 @@ def impatient(seconds: float) -> Iterator[None]:
 @contextmanager
 def deferred() -> Iterator[None]:
     """Let Ctrl-C wait until the block has ended: it is done, or it is not."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
-    try:
+    with deferrable() as defer:
+        defer()
         yield
+
+
+@contextmanager
+def deferrable() -> Iterator[Callable[[], None]]:
+    """Let Ctrl-C wait for the end of the block from the moment that what is yielded is called."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    def defer() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+
+    try:
+        yield defer
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let no signal break off a clean-up half-way."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in HEARD}
+    """Let no signal break off a clean-up half-way, nor keep it from its beginning."""
+    before = {number: signal.getsignal(number) for number in HEARD}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        while any(signal.getsignal(number) is not signal.SIG_IGN for number in HEARD):
+            with suppress(KeyboardInterrupt):  # one that came before, and is told only now
+                signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+                for number in HEARD:
+                    signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         yield
     finally:
+        # One that comes between the first handler and the last is heard when all are back.
+        signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def end_at_once() -> None:

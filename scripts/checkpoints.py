@@ -32,7 +32,8 @@ def load_newest(directory, names, recorder):
         All values in it by name, and the global step; nothing and 0 where there is no checkpoint.
 
     Raises:
-        ProgramError: None of them is whole, or the newest is another model's.
+        ProgramError: None of them is whole, and the program was not started again; or the newest
+            is another model's.
     """
     for checkpoint in newest_first(directory):
         try:
@@ -45,7 +46,8 @@ def load_newest(directory, names, recorder):
             what = f"{checkpoint}: is no checkpoint of this model"
             raise ProgramError(what, "give another --checkpoint_dir")
         return values, int(values["global_step"])
-    if newest_first(directory):
+    # A training that was begun without one may begin anew.
+    if newest_first(directory) and recorder.attempt == 0:
         raise ProgramError(f"{directory}: every checkpoint is damaged", "begin anew")
     return {}, 0
 

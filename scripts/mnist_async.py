@@ -29,6 +29,8 @@ from lab.task.program import (
 )
 from lab.task.recorder import Recorder
 
+RECORD_WITHIN_S = 5  # However slow the steps are, one is told of so often.
+
 # ---- 1. Who am I? The flags, or TF_CONFIG, tell the cluster, this task's job and its index.
 flags = parse(training_flags(__doc__))
 is_chief = flags.job_name == "worker" and flags.task_index == 0
@@ -168,11 +170,11 @@ session = Session(server.target, recorder, config)
 if is_chief:
     if len(session.run(missing_variables)):
         session.run(initialize)
-        if saved:
-            for average in averages.values():
-                average.load(saved[average.op.name], session)
-            message = f"goes on from the checkpoint of step {steps_done}"
-            recorder.write("event", global_step=steps_done, message=message)
+        for average in averages.values() if saved else ():
+            average.load(saved[average.op.name], session)
+        begins = f"goes on from the checkpoint of step {steps_done}" if saved else "begins anew"
+        if saved or recorder.attempt:
+            recorder.write("event", global_step=steps_done, message=begins)
     elif recorder.attempt == 0:
         raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
 while len(session.run(missing_variables)):
@@ -200,7 +202,8 @@ while local_step < own_steps:
     now = time.monotonic()
 
     epoch_ends = local_step % steps_per_epoch == 0
-    if epoch_ends or local_step % flags.record_every == 0:
+    is_due = local_step % flags.record_every == 0 or now - recorded_at > RECORD_WITHIN_S
+    if epoch_ends or is_due:
         recorder.write(
             "epoch" if epoch_ends else "step",
             epoch=(local_step - 1) // steps_per_epoch,

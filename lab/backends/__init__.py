@@ -17,12 +17,31 @@ from lab.pinning import Sight
 from lab.plan import Plan
 from lab.task.protocol import Chunk, Request
 
-__all__ = ["NOTHING", "Backend", "Check", "Chunk", "Environment", "Say", "TaskInfo", "no_check"]
+__all__ = [
+    "NOTHING",
+    "Backend",
+    "Check",
+    "Chunk",
+    "Environment",
+    "Say",
+    "TaskInfo",
+    "Unless",
+    "never",
+    "no_check",
+]
 
 NOTHING: Final[Mapping[str, Path]] = MappingProxyType({})
 
 Say = Callable[[str], None]
 """Shows one line of progress to the user."""
+
+
+Unless = Callable[[], None]
+"""Raises where an environment must not be taken down."""
+
+
+def never() -> None:
+    """Nothing speaks against it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +175,18 @@ class Environment(Protocol):
     def description(self) -> tuple[str, str]:
         """File name and text of what really ran: the compose file, or the processes as JSON."""
 
-    def down(self, say: Say) -> None:
-        """Remove everything that carries this environment's labels; nothing else."""
+    def down(self, say: Say, *, unless: Unless = never) -> None:
+        """Remove everything that carries this environment's labels; nothing else.
+
+        Args:
+            say: Receives progress.
+            unless: Asked first, when no run can be submitted any more; what it raises leaves all
+                as it is.
+
+        Raises:
+            Busy: Another command boots it, submits a run or takes it down now.
+            LabError: Something of it is left.
+        """
 
 
 Check = Callable[[Environment], None]

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from lab.errors import LabError
+
+BUSY_S: Final = 5.0
+"""So long who takes an environment down waits for another command that has it, in seconds."""
+
+_POLL_S: Final = 0.1
+
+
+class Busy(LabError):  # noqa: N818  (a state)
+    """Another command has what was wanted."""
 
 
 @contextmanager
@@ -24,7 +35,7 @@ def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
         The lock's descriptor: a child that inherits it goes on holding the lock.
 
     Raises:
-        LabError: Another process boots it or takes it down now.
+        Busy: Another process boots it or takes it down now.
         OSError: The file cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -32,8 +43,24 @@ def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise LabError(
+            raise Busy(
                 f"another command boots {what}, uses it or takes it down now",
                 "wait until it is done",
             ) from error
         yield file.fileno()
+
+
+def when_free(action: Callable[[], None]) -> None:
+    """Do something that needs such a lock, again for a while where another command has it.
+
+    Raises:
+        Busy: Another command still has it.
+    """
+    give_up = time.monotonic() + BUSY_S
+    while True:
+        try:
+            return action()
+        except Busy:
+            if time.monotonic() > give_up:
+                raise
+        time.sleep(_POLL_S)

@@ -13,12 +13,13 @@ from lab.run import resume
 from lab.run.directory import RunDir, find_run
 from lab.run.faulting import settle
 from lab.run.launch import Terms, defaults, hyperparameters
+from lab.run.standing import Ask, told
 from lab.schedule import check_start
-from lab.task.data import load_mnist
 from lab.task.experiments import Experiment
 from lab.task.faults import Fault, parse
 from lab.task.policy import OnFailure, Policy
 from lab.task.protocol import READY_S
+from lab.task.when import parse_when
 
 
 def terms(
@@ -51,6 +52,12 @@ def terms(
     """
     schedule = {**cluster.start, **start}
     check_start(schedule, [task.name for task in plan.tasks])
+    joins = [task for task, text in schedule.items() if parse_when(text).steps is not None]
+    if wanted.gang and joins:
+        raise InputError(
+            f"experiment {wanted.name!r} makes no step without {joins[0]}, which waits for one",
+            "give it a time, such as 10s",
+        )
     if policy.on_failure is OnFailure.CONTINUE and not (own or wanted.steps_add_up):
         raise InputError(
             f"experiment {wanted.name!r} cannot go on without one of its workers",
@@ -72,7 +79,7 @@ def terms(
 
 
 def resumed(
-    word: str, home: Path, wanted: Experiment, own: Sequence[str], data: Path | None
+    word: str, home: Path, wanted: Experiment, own: Sequence[str], data: Path | None, *, ask: Ask
 ) -> tuple[RunDir, tuple[str, ...]]:
     """The run to go on from, and all words for the program.
 
@@ -82,15 +89,28 @@ def resumed(
         wanted: The experiment.
         own: The user's own words for the program, which win over that run's.
         data: The directory with the user's own data, or None.
+        ask: Looks for a run on the run volumes.
 
     Raises:
         InputError: There is no such run, or it cannot be gone on from.
         DataError: The data cannot be read.
     """
     run = find_run(word, home)
-    info = resume.check_resumable(run, wanted, None if data is None else str(data))
-    words = (*info.argv, *own)
+    stands = told(run, ask, say)
+    info = resume.check_resumable(run, wanted, None if data is None else str(data), stands)
+    given = hyperparameters(wanted, own)
+    if "checkpoint_dir" in given:
+        raise InputError(
+            f"--resume takes the checkpoints of run {run.run_id}", "leave out --checkpoint_dir"
+        )
+    words = (*resume.inherited(info, given), *own)
     parameters = defaults(wanted) | hyperparameters(wanted, words)
     if wanted.steps_add_up:
-        words += tuple(resume.end_of(info, parameters, lambda: len(load_mnist(data).train)))
+        words += tuple(resume.end_of(info, parameters, lambda: _training_images(data)))
     return run, words
+
+
+def _training_images(data: Path | None) -> int:
+    from lab.task.data import load_mnist  # noqa: PLC0415  (NumPy, which few runs need here)
+
+    return len(load_mnist(data).train)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from typing import Final
 
 from lab import signals
 from lab.backends import Environment, Say
+from lab.backends.locking import Busy, when_free
 from lab.errors import LabError
 from lab.run import lifecycle
 from lab.run.directory import RunDir
@@ -17,6 +18,7 @@ from lab.run.lifecycle import NoView, View
 from lab.run.summary import Summary
 from lab.run.whereabouts import under_way
 from lab.task.states import State
+from lab.threads import later, signals_blocked
 
 INTERRUPTED: Final = "interrupted"
 
@@ -29,11 +31,19 @@ within 15 s."""
 COLLECT_S: Final = 4.0
 """So long a run that was killed may take to come home, in seconds."""
 
+DOWN_S: Final = 30.0
+"""So long a user who has interrupted waits at most for what is taken down, in seconds; it takes two
+where nothing hangs."""
+
+
+class _StaysUp(Exception):  # noqa: N818  (a state)
+    """Somebody else's run is under way in the environment."""
+
 
 def conduct(
     run: RunDir,
     *,
-    boot: Callable[[], Environment],
+    boot: Callable[[Callable[[], None]], Environment],
     found: Environment | None,
     keep: bool,
     detach: bool = False,
@@ -44,7 +54,8 @@ def conduct(
 
     Args:
         run: What `prepare` created.
-        boot: Boots an environment.
+        boot: Boots an environment; calls what it is given once that is up, from when on Ctrl-C
+            waits until it is known here.
         found: The environment that is up already, or None.
         keep: Whether an environment that this call boots stays up.
         detach: Whether to leave the run, and the environment, as soon as it is submitted.
@@ -62,7 +73,8 @@ def conduct(
     with run.locked(), signals.as_interrupt():
         try:
             if environment is None:
-                environment = boot()
+                with signals.deferrable() as defer:
+                    environment = boot(defer)
             lifecycle.enter(run, environment)
             if detach:
                 _hand_over(run, environment)
@@ -72,15 +84,16 @@ def conduct(
                     _follow(run, environment, shown)
             return lifecycle.finish(run)
         except KeyboardInterrupt:
-            with signals.undisturbed():
-                _end(run, State.CANCELLED, INTERRUPTED)
+            with signals.undisturbed(), suppress(OSError):  # the disk may be full, and stay so
+                lifecycle.give_up(run, State.CANCELLED, INTERRUPTED)
             raise
         except LabError as error:
-            _end(run, State.FAILED, str(error))
+            with signals.undisturbed():
+                lifecycle.give_up(run, State.FAILED, str(error))
             raise
         except OSError as error:
-            with suppress(OSError):  # the disk is full, and stays so
-                _end(run, State.FAILED, str(error))
+            with signals.undisturbed(), suppress(OSError):
+                lifecycle.give_up(run, State.FAILED, str(error))
             keep = keep or (environment is not None and _holds(environment, run, say))
             raise
         finally:
@@ -101,18 +114,20 @@ def _hand_over(run: RunDir, environment: Environment) -> None:
 
 def _follow(run: RunDir, environment: Environment, view: View) -> None:
     """Submit the run and bring it home; when that breaks off, end it on the volume too."""
-    try:
-        with signals.deferred():
-            lifecycle.submit(run, environment)
-        faulting = Faulting(environment, run.run_id, run.read().faults, view.notice)
-        _come_home(run, environment, view, faulting.tick)
-    except KeyboardInterrupt:
-        _stop(run, environment, view)
-        raise
-    except OSError as error:
-        with suppress(LabError):  # it may not have come so far
-            environment.cancel(run.run_id, f"the helper could not go on: {error}")
-        raise
+    with ExitStack() as ending:
+        try:
+            with signals.deferred():
+                lifecycle.submit(run, environment)
+            faulting = Faulting(environment, run.run_id, run.read().faults, view.notice)
+            ending.callback(faulting.end)
+            lifecycle.come_home(run, environment, view, faulting.tick)
+        except KeyboardInterrupt:
+            _stop(run, environment, view)
+            raise
+        except OSError as error:
+            with suppress(LabError):  # it may not have come so far
+                environment.cancel(run.run_id, f"the helper could not go on: {error}")
+            raise
 
 
 def _stop(run: RunDir, environment: Environment, view: View) -> None:
@@ -130,49 +145,14 @@ def _stop(run: RunDir, environment: Environment, view: View) -> None:
             with signals.impatient(seconds):
                 view.notice(line)
                 end(run.run_id, INTERRUPTED)
-                _come_home(run, environment, view)
+                lifecycle.come_home(run, environment, view)
                 return
         except KeyboardInterrupt:
             continue
-        except LabError as error:
-            view.notice(error.what)
+        except (LabError, OSError) as error:
+            view.notice(error.what if isinstance(error, LabError) else str(error))
             return
     view.notice("not all of it came home")
-
-
-def _come_home(
-    run: RunDir,
-    environment: Environment,
-    view: View,
-    tick: Callable[[int | None], None] = lambda _step: None,
-) -> None:
-    """Follow the run to its end; where that breaks off, go on once, or fetch what is left.
-
-    A stream ends with the one task that it comes through, while the others may train on.
-
-    Raises:
-        LabError: It broke off again, or the environment has gone.
-    """
-    try:
-        lifecycle.bring_home(run, environment, follow=True, view=view, tick=tick)
-    except LabError as error:
-        gone = lifecycle.has_gone(environment)
-        view.notice(f"{error.what}; " + ("collecting what it left" if gone else "going on"))
-        try:
-            lifecycle.bring_home(run, environment, follow=not gone, view=view, tick=tick)
-            if gone:
-                raise
-        except LabError:
-            if gone or lifecycle.has_gone(environment):  # it may have been going just then
-                _end(run, State.LOST, str(error))
-            raise
-
-
-def _end(run: RunDir, state: State, reason: str) -> None:
-    """Sum up a run that broke off; what its tasks say of its end goes first."""
-    if not State(lifecycle.finish(run).state).ended:
-        lifecycle.end_as(run, state, reason)
-        lifecycle.finish(run)
 
 
 def _holds(environment: Environment, run: RunDir, say: Say) -> bool:
@@ -195,14 +175,31 @@ def _take_down(run: RunDir, environment: Environment, say: Say) -> None:
     Raises:
         LabError: Something of it is left, and that is the first fault.
     """
-    failing = sys.exception() is not None
-    try:
+    fault = sys.exception()
+    again = f"`lab down {environment.project}` tries again"
+
+    def unless() -> None:
         other = under_way(environment, besides=run.run_id)
         if other is not None:
-            say(f"environment {environment.project!r} stays up: run {other} is under way in it")
-            return
-        environment.down(say)
-    except LabError as error:
-        if not failing:
+            raise _StaysUp(other)
+
+    def down() -> None:
+        when_free(lambda: environment.down(say, unless=unless))
+
+    try:
+        if isinstance(fault, KeyboardInterrupt):
+            with signals_blocked():
+                going = later(down)
+            going.result(DOWN_S)
+        else:
+            down()
+    except _StaysUp as other:
+        say(f"environment {environment.project!r} stays up: run {other} is under way in it")
+    except Busy as error:
+        say(f"environment {environment.project!r} stays up: {error.what}; {again}")
+    except TimeoutError:
+        say(f"environment {environment.project!r} is not down after {DOWN_S:g} s; {again}")
+    except (LabError, OSError) as error:
+        if fault is None:
             raise
-        say(f"{error}; `lab down {environment.project}` tries again")
+        say(f"{error}; {again}")

@@ -73,6 +73,8 @@ class RunInfo:
         gang: Whether all tasks start again together when one does.
         faults: What is to be done to it, a line each.
         resumed_from: The run whose checkpoints it goes on from, or "".
+        epoch_workers: How many workers' epochs make its end, as it was for the first run that it
+            goes on from; 0: its own.
         started_unix: When the run was asked for, in seconds since the epoch.
         submitted_unix: When it was handed to the agents, in seconds since the epoch, or None.
         stopped_unix: When its last task had ended, in seconds since the epoch, or None.
@@ -113,6 +115,7 @@ class RunInfo:
     gang: bool = False
     faults: tuple[str, ...] = ()
     resumed_from: str = ""
+    epoch_workers: int = 0
     collected: bool = False
     format: int = FORMAT
 

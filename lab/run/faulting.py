@@ -9,13 +9,21 @@ from __future__ import annotations
 import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
+from typing import Final
 
 from lab.backends import Environment, Say
 from lab.errors import InputError, LabError
 from lab.task import netfault
 from lab.task.faults import Fault, Kind, concrete, due, parse_all, resolve_all
 from lab.threads import later, signals_blocked
+
+END_S: Final = 2.0
+"""Seconds that faults which have just been begun get to hold, or to be refused, at the end."""
+
+
+class Untold(LabError):  # noqa: N818  (a state)
+    """A fault holds, and no record of the run says so."""
 
 
 def asked(raw: str) -> tuple[Fault, ...]:
@@ -119,10 +127,27 @@ class Faulting:
             self._waiting.remove(fault)
             with signals_blocked():
                 self._begun.append((fault, later(lambda fault=fault: self._do(fault))))  # type: ignore[misc]
+        self._say_what_ended()
+
+    def end(self) -> None:
+        """Begin nothing more, wait a moment for what was begun, and say what became of it."""
+        self._waiting.clear()
+        wait([future for _, future in self._begun], END_S)
+        self._say_what_ended()
+        for fault, _ in self._begun:
+            self._notice(
+                f"fault {fault.text} was begun, and is not known to hold:"
+                f" `lab down {self._environment.project}` ends it"
+            )
+        self._begun.clear()
+
+    def _say_what_ended(self) -> None:
         for fault, future in [each for each in self._begun if each[1].done()]:
             self._begun.remove((fault, future))
             error = future.exception()
-            if isinstance(error, LabError | OSError):
+            if isinstance(error, Untold):
+                self._notice(str(error))
+            elif isinstance(error, LabError | OSError):
                 self._notice(f"fault {fault.text} was not done: {error}")
             elif error is not None:
                 raise error
@@ -138,11 +163,19 @@ def do(environment: Environment, run_id: str, fault: Fault) -> None:
     as soon as it holds, so that it stands among the records of all tasks that it hits.
 
     Raises:
+        Untold: It holds, and the run could not be told.
         LabError: It could not be done.
     """
-    if fault.kind.on_network:
-        environment.disturb(fault.target, netfault.words(fault))
-    environment.tell(run_id, fault.text)
+    if not fault.kind.on_network:
+        environment.tell(run_id, fault.text)
+        return
+    environment.disturb(fault.target, netfault.words(fault))
+    try:
+        environment.tell(run_id, fault.text)
+    except (LabError, OSError) as error:
+        raise Untold(
+            f"fault {fault.text} holds, and no record of run {run_id} says so: {error}"
+        ) from error
 
 
 def warning(fault: Fault, stall_s: float) -> str | None:

@@ -88,7 +88,10 @@ def bring_one_home(
         if not info.state.ended:
             lifecycle.enter(run, environment)
         with view() as shown:
-            lifecycle.bring_home(run, environment, follow=follow, view=shown)
+            if follow:
+                lifecycle.come_home(run, environment, shown)
+            else:
+                lifecycle.bring_home(run, environment, follow=False, view=shown)
         summary = lifecycle.finish(run)
         if not State(summary.state).ended and lifecycle.has_gone(environment):
             lifecycle.end_as(run, State.LOST, GONE)

@@ -14,7 +14,7 @@ from lab.plan import Plan
 from lab.run.directory import RunDir, RunInfo
 from lab.run.program import OwnProgram
 from lab.run.provenance import git_state, versions
-from lab.run.resume import copy_checkpoints
+from lab.run.resume import copy_checkpoints, workers_of
 from lab.task.experiments import Experiment
 from lab.task.flags import training_flags
 from lab.task.policy import OnFailure
@@ -111,7 +111,8 @@ def prepare(order: Order, home: Path) -> RunDir:
         order.program.copy_to(run.program)
     if order.resumes is not None:
         copy_checkpoints(order.resumes, run)
-        run.update(resumed_from=order.resumes.run_id)
+        old = order.resumes.read()
+        run.update(resumed_from=old.run_id, epoch_workers=workers_of(old))
     return run
 
 

@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Protocol
 
 from lab.backends import Environment
+from lab.errors import LabError
 from lab.run.collect import Collector
 from lab.run.directory import RunDir, RunInfo
 from lab.run.progress import LineReader
@@ -179,6 +180,34 @@ def bring_home(
         run.update(collected=True)
 
 
+def come_home(
+    run: RunDir,
+    environment: Environment,
+    view: View,
+    tick: Callable[[int | None], None] = lambda _step: None,
+) -> None:
+    """Follow the run to its end; where that breaks off, go on once, or fetch what is left.
+
+    A stream ends with the one task that it comes through, while the others may train on.
+
+    Raises:
+        LabError: It broke off again, or the environment has gone.
+    """
+    try:
+        bring_home(run, environment, follow=True, view=view, tick=tick)
+    except LabError as error:
+        gone = has_gone(environment)
+        view.notice(f"{error.what}; " + ("collecting what it left" if gone else "going on"))
+        try:
+            bring_home(run, environment, follow=not gone, view=view, tick=tick)
+            if gone:
+                raise
+        except LabError:
+            if gone or has_gone(environment):  # it may have been going just then
+                give_up(run, State.LOST, str(error))
+            raise
+
+
 def finish(run: RunDir) -> Summary:
     """Say what the run came to, if all of its tasks have ended: `run.json`, the summary.
 
@@ -204,6 +233,13 @@ def end_as(run: RunDir, state: State, reason: str) -> None:
     """End a run for a reason that its tasks do not know."""
     if not run.read().state.ended:
         run.update(state=state, reason=reason, stopped_unix=time.time())
+
+
+def give_up(run: RunDir, state: State, reason: str) -> None:
+    """Sum up a run that broke off; what its tasks say of its end goes first."""
+    if not State(finish(run).state).ended:
+        end_as(run, state, reason)
+        finish(run)
 
 
 def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, str]:

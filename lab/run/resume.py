@@ -9,23 +9,27 @@ from typing import Any, Final
 
 from lab.errors import InputError
 from lab.run.directory import RunDir, RunInfo
+from lab.run.standing import Standing
 from lab.task.experiments import Experiment
 
 CHECKPOINT: Final = re.compile(r"model-[0-9]+\.(index|data-[0-9]{5}-of-[0-9]{5})|checkpoint")
 """The files of the programs' checkpoints."""
 
 
-def check_resumable(run: RunDir, wanted: Experiment, data_dir: str | None) -> RunInfo:
+def check_resumable(
+    run: RunDir, wanted: Experiment, data_dir: str | None, stands: Standing
+) -> RunInfo:
     """See that a run can be gone on from.
 
     Args:
         run: The run.
         wanted: The experiment that is to be trained.
         data_dir: The directory with one's own data that was given, or None.
+        stands: Where it stands.
 
     Raises:
         InputError: It is another experiment's, was trained on data of one's own and none is given,
-            has not ended, or left no checkpoint.
+            has not ended, is not all at home, or left no checkpoint.
     """
     info = run.read()
     if info.own or info.experiment != wanted.name:
@@ -38,11 +42,14 @@ def check_resumable(run: RunDir, wanted: Experiment, data_dir: str | None) -> Ru
             f"run {run.run_id} was trained on data of your own, {info.data_dir}",
             "give it again, with --data_dir",
         )
-    if not info.state.ended:
+    if not stands.state.ended:
         raise InputError(
-            f"run {run.run_id} has not ended: it is {info.state.value}",
-            f"end it with `lab cancel {run.run_id}`, and bring it home with `lab collect`",
+            f"run {run.run_id} has not ended: it is {stands.state.value}",
+            stands.note
+            or f"end it with `lab cancel {run.run_id}`, and bring it home with `lab collect`",
         )
+    if stands.note:
+        raise InputError(f"run {run.run_id} is not at home: it is {stands.state}", stands.note)
     if not any(run.checkpoints.glob("model-*.index")):
         raise InputError(
             f"run {run.run_id} left no checkpoint in {run.checkpoints}",
@@ -64,11 +71,31 @@ def end_of(
         parameters: The program's flags by name, as they are now.
         training_images: Counts the training images.
     """
-    if parameters.get("global_steps"):
+    epochs, batch_size = parameters.get("epochs"), parameters.get("batch_size")
+    if parameters.get("global_steps") or not isinstance(epochs, int):
         return ()
-    workers = len(info.cluster.get("worker", ()))
-    steps = training_images() // parameters["batch_size"]
-    return (f"--global_steps={parameters['epochs'] * steps * workers}",)
+    if not isinstance(batch_size, int):
+        return ()  # the program refuses it
+    return (f"--global_steps={epochs * (training_images() // batch_size) * workers_of(info)}",)
+
+
+def workers_of(info: RunInfo) -> int:
+    """How many workers' epochs make the end of a run, and of those that go on from it."""
+    return info.epoch_workers or len(info.cluster.get("worker", ()))
+
+
+def inherited(info: RunInfo, own: Mapping[str, Any]) -> tuple[str, ...]:
+    """The words of a run for those that go on from it.
+
+    Its end by the global step is none of them where the user counts in epochs or batches anew.
+
+    Args:
+        info: The run.
+        own: The program's flags by name, as far as the user gives them now.
+    """
+    if not own.keys() & {"epochs", "batch_size"}:
+        return info.argv
+    return tuple(word for word in info.argv if not word.startswith("--global_steps="))
 
 
 def copy_checkpoints(source: RunDir, target: RunDir) -> None:

@@ -78,7 +78,7 @@ class Volumes:
 
     known: Callable[[], Sequence[Backend]]
     patience_s: float = PATIENCE_S
-    _deaf: dict[str, LabError] = field(default_factory=dict)
+    _deaf: dict[tuple[str, str | None], LabError] = field(default_factory=dict)
 
     def __call__(self, info: RunInfo) -> There | None:
         """Look for a run.
@@ -94,18 +94,19 @@ class Volumes:
         return None
 
     def _ask(self, backend: Backend, info: RunInfo) -> There | None:
-        if backend.name in self._deaf:
-            raise self._deaf[backend.name]
+        whole, one = (backend.name, None), (backend.name, info.project)
+        for each in (whole, one):
+            if each in self._deaf:
+                raise self._deaf[each]
         try:
             return within(self.patience_s, lambda: _look(backend, info))
         except TimeoutError:
-            fault = LabError(
+            fault = self._deaf[whole] = LabError(
                 f"backend {backend.name} does not answer within {self.patience_s:g} s",
                 "see `lab doctor`",
             )
-        except LabError as error:
-            fault = error
-        self._deaf[backend.name] = fault
+        except LabError as error:  # it may be this environment's alone
+            fault = self._deaf[one] = error
         raise fault
 
 

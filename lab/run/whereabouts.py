@@ -134,9 +134,9 @@ def under_way(environment: Environment, *, besides: str = "") -> str | None:
     Raises:
         LabError: Its volume cannot be read.
     """
-    newest = environment.runs()[-1:]
-    for request in newest:  # the one before it had ended when it was submitted
+    others = [request for request in environment.runs() if request.run_id != besides]
+    for request in others[-1:]:  # the one before it had ended when it was submitted
         statuses = statuses_of(environment, request.run_id)
-        if request.run_id != besides and not all(each.state.ended for each in statuses.values()):
+        if not all(each.state.ended for each in statuses.values()):
             return request.run_id
     return None

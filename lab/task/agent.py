@@ -26,8 +26,6 @@ from lab.task.inbox import Inbox
 from lab.task.place import Place, PlaceError
 from lab.task.presence import Presence
 from lab.task.protocol import Request, Volume
-from lab.task.states import Cause, State
-from lab.task.verdicts import Verdict
 from lab.task.voice import Voice
 from lab.task.volume import VolumeBusy, submit
 
@@ -162,14 +160,13 @@ class Agent:
         if self._execution is None:
             return
         told = 1
-        told_to_go = Verdict(State.CANCELLED, reason, Cause.INTERRUPTED)
-        self._execution.stop(told_to_go)
+        self._execution.leave(reason)
         while not self._execution.step():
             self._presence.beat()
             self._stop.wait(_POLL_S)
             if self._stop.count > told:
                 told = self._stop.count
-                self._execution.stop(told_to_go, grace_s=0.0)
+                self._execution.leave(reason, grace_s=0.0)
         self._execution = None
 
     def _greet(self) -> None:

@@ -33,6 +33,11 @@ _TELL_S = 1.0
 _EARLIER = 5  # attempts that a status tells of: it has to stay within a block of the disk
 
 
+def _served(state: State) -> State:
+    """Where a service stands whose program has ended: nobody waits for it to get ready any more."""
+    return State.READY if state is State.STARTING else state
+
+
 class Execution:
     """Starts the program, watches it and the other tasks, and writes the task's state.
 
@@ -68,6 +73,8 @@ class Execution:
         self._oom_kills: int | None = None  # before the program was started
         self._told_at = 0.0  # when the others were last told where this task stands
         self._verdict: Verdict | None = None
+        self._leaves = False  # this agent is told to go, and may come back
+        self._has_left = False
         self._term_at: float | None = None  # when the program is to be told to end
         self._kill_at: float | None = None  # when it is to be ended
         self._retry_at: float | None = None  # when to write a state that could not be written
@@ -97,6 +104,8 @@ class Execution:
 
     def step(self) -> bool:
         """Look at everything once; True as soon as the task has ended and its state is written."""
+        if self._has_left:
+            return True
         if self._status.state.ended:
             if self._retry_at is not None and time.monotonic() >= self._retry_at:
                 self._write(self._status)
@@ -113,12 +122,18 @@ class Execution:
             self._watch(seen)
             self._start_in_time(seen)
         else:
-            self._let_train(seen)
-            self._progress()
             self._watch(seen)
+            if self._verdict is None:
+                self._let_train(seen)
+                self._progress()
         if self._verdict is not None and self._program is None and not self._status.state.ended:
             self._end(self._verdict)
-        return self._status.state.ended and self._retry_at is None
+        return self._has_left or (self._status.state.ended and self._retry_at is None)
+
+    def leave(self, reason: str, *, grace_s: float = GRACE_S) -> None:
+        """End the program because this agent is told to go, and may not come back."""
+        self._leaves = self._status.attempt < self._request.restarts
+        self.stop(Verdict(State.CANCELLED, reason, Cause.INTERRUPTED), grace_s=grace_s)
 
     def stop(self, verdict: Verdict, *, grace_s: float = GRACE_S) -> None:
         """End the program: SIGTERM, and after the grace SIGKILL. The first verdict stays.
@@ -255,6 +270,8 @@ class Execution:
         return replace(
             self._status,
             state=state,
+            # Why it was started again is told while it starts; `earlier` keeps it.
+            reason=self._status.reason if state is State.STARTING else "",
             global_step=output.global_step,
             stepped_unix=output.stepped_unix,
             message=self._waits_for or self._disturbances.under or output.message,
@@ -340,7 +357,7 @@ class Execution:
         self._status = replace(
             self._told(self._output),
             exit_code=code if code >= 0 else None,
-            signal=signal.Signals(-code).name if code < 0 else None,
+            signal=verdicts.signal_name(-code) if code < 0 else None,
             pid=None,
         )
         if self._output.fault is not None:
@@ -353,7 +370,8 @@ class Execution:
             return
         elif self._serves():
             # It has served all it had to; whether that was well, the others will tell.
-            self._write(replace(self._status, reason="its program has ended; the others have not"))
+            reason = "its program has ended; the others have not"
+            self._write(replace(self._status, state=_served(self._status.state), reason=reason))
         else:
             self._end(Verdict(State.SUCCEEDED))
 
@@ -365,17 +383,26 @@ class Execution:
         failed = verdicts.failed(code, output, oom=memory.kills() != self._oom_kills)
         if self._again is not None:
             self._start_again(self._again, Cause.PEER_LOST)
-        elif self._status.attempt < self._request.restarts:
+        elif verdicts.may_start_again(self._request, self._status, self._statuses.refresh()):
             self._voice.say(f"run {self.run_id}: {failed.reason}; it is started again")
             self._start_again(failed.reason, failed.cause)
         else:
             return failed
         return None
 
+    def _is_asked(self) -> bool:
+        """Whether the user has asked the run to end."""
+        paths = (self._volume.cancel(self.run_id), self._volume.kill(self.run_id))
+        return any(path.exists() for path in paths)
+
     def _cannot_write(self, error: OSError | None) -> Verdict:
         return verdicts.cannot_write(self._place.runs, error)
 
     def _end(self, verdict: Verdict) -> None:
+        if self._leaves and verdict.cause is Cause.INTERRUPTED and not self._is_asked():
+            # Its agent may come back, and go on with a further attempt; if not, the others notice.
+            self._has_left = True
+            return
         given_up = self._statuses.refresh()[self._place.task]
         if given_up.state is State.LOST:
             # The others have acted upon it already: their word stays, whatever came since.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lab.task.protocol import Request, TaskStatus
-from lab.task.states import State
+from lab.task.states import ENDED, State
 from lab.task.when import When, parse_when
 
 _MOST_AT_ONCE_S: Final = 1.0
@@ -61,14 +61,14 @@ class Gate:
 
         A program that knows to wait is started before its step has come, and then joins at it.
         """
-        when = self._schedule.get(self._task)
+        when = self._when(states)
         if when is None or (when.steps is not None and self._request.waits):
             return self._together(states)
         return self._has_come(when, states) and self._together(states)
 
     def may_train(self, states: Mapping[str, TaskStatus]) -> bool:
         """Whether it may train: all are ready that it is not scheduled to come after."""
-        when = self._schedule.get(self._task)
+        when = self._when(states)
         if when is not None and not self._has_come(when, states):
             return False
         return all(
@@ -79,10 +79,10 @@ class Gate:
 
     def waits_for(self, states: Mapping[str, TaskStatus]) -> str:
         """What a task waits for that may not train yet, in words."""
-        when = self._schedule.get(self._task)
+        when = self._when(states)
         if when is not None and not self._has_come(when, states):
             return f"waits: it is to start {when}" + (" after the others" * (when.steps is None))
-        missing = [
+        missing = self._behind(states) or [
             task
             for task in self._request.tasks()
             if task not in self._schedule and states[task].state in _NOT_YET
@@ -116,21 +116,33 @@ class Gate:
 
     def _somebody_comes_later(self, states: Mapping[str, TaskStatus]) -> bool:
         """Whether a program is not there yet without which the others may not be ready."""
-        return any(
-            states[task].state is State.PENDING
+        needed = [
+            task
             for task in self._request.tasks()
-            if task not in self._schedule or self._schedule[task].steps is None
-        )
+            if task not in self._schedule
+            or task == self._request.chief
+            or self._request.is_service(task)
+        ]
+        return any(states[task].state is State.PENDING for task in needed)
+
+    def _when(self, states: Mapping[str, TaskStatus]) -> When | None:
+        """When it is to start; a further attempt has started once already."""
+        return None if states[self._task].attempt else self._schedule.get(self._task)
 
     def _has_come(self, when: When, states: Mapping[str, TaskStatus]) -> bool:
         return when.has_come(self.elapsed_s, highest_step(self._request, states))
 
     def _together(self, states: Mapping[str, TaskStatus]) -> bool:
         """Where all start again together, nobody does while another's old program may run."""
+        return not self._behind(states)
+
+    def _behind(self, states: Mapping[str, TaskStatus]) -> list[str]:
+        """Tasks of which an old program may still run that is to start again with this one."""
         if not start_together(self._request, states):
-            return True
+            return []
         mine = states[self._task].attempt
-        return all(
-            status.attempt >= mine or status.state is State.PENDING or status.state.ended
-            for status in states.values()
-        )
+        return [
+            task
+            for task, status in states.items()
+            if status.attempt < mine and status.state not in {State.PENDING, *ENDED}
+        ]

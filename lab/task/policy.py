@@ -88,7 +88,7 @@ def outcome(asked: Asked, statuses: Mapping[str, Ended]) -> tuple[State, list[st
     """How a run has ended whose tasks all have, and which of them decided that.
 
     The worst end of a task is the run's. A service that was cancelled harms nobody, and neither
-    does the failure of a task that the run can do without.
+    does any end of a task that the run can do without.
 
     Returns:
         The state, and the tasks that ended so, the first to end first; none where it succeeded.
@@ -104,9 +104,9 @@ def outcome(asked: Asked, statuses: Mapping[str, Ended]) -> tuple[State, list[st
 
 
 def _harmless(asked: Asked, task: str, state: State) -> bool:
-    if state is State.CANCELLED:
-        return asked.is_service(task)
-    return state in {State.FAILED, State.LOST} and asked.can_do_without(task)
+    if state is State.CANCELLED and asked.is_service(task):
+        return True
+    return state is not State.SUCCEEDED and asked.can_do_without(task)
 
 
 def _first_to_end(statuses: Iterable[Ended]) -> list[Ended]:

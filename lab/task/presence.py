@@ -18,9 +18,12 @@ from pathlib import Path
 from lab.task.place import Place
 from lab.task.protocol import LOST_AFTER_S, TaskStatus, Volume, write_atomically
 from lab.task.states import Cause, State
-from lab.task.statuses import write_status
+from lab.task.statuses import read_status, write_status
 
 BEAT_S = 1.0
+DEAD_AFTER_S = 1.5
+"""An agent whose lock is free is dead when its heart has stood still for this long, in seconds."""
+
 COME_WITHIN_S = 120.0
 """An agent that has not been there yet is waited for this long, in seconds."""
 
@@ -143,7 +146,8 @@ class Pulses:
     def why_lost(self, task: str) -> str | None:
         """Why a task's agent is lost, in words; None while it is not."""
         pulse = self._pulses[task]
-        if pulse.seen and pulse.dead and not self._patient:
+        # Where locks are not seen from elsewhere, all of them seem free: the heart has to agree.
+        if pulse.seen and pulse.dead and pulse.silent_s > DEAD_AFTER_S and not self._patient:
             return "its agent has died"
         if pulse.seen and pulse.silent_s >= LOST_AFTER_S:
             return f"its agent has been silent for {LOST_AFTER_S:.0f} s"
@@ -158,9 +162,13 @@ class Pulses:
             OSError: The volume cannot be written.
         """
         for task in self._paths:
-            status = states[task]
-            reason = None if status.state.ended else self.why_lost(task)
-            if reason is not None:
+            reason = None if states[task].state.ended else self.why_lost(task)
+            if reason is None:
+                continue
+            path = volume.status(run_id, task)
+            # It may have written its end since these states were read, and have left then.
+            status = read_status(path, task)
+            if not status.state.ended:
                 lost = replace(
                     status,
                     state=State.LOST,
@@ -168,7 +176,7 @@ class Pulses:
                     cause=Cause.NODE_LOST,
                     ended_unix=time.time(),
                 )
-                write_status(volume.status(run_id, task), lost)
+                write_status(path, lost)
 
 
 def _is_free(lock: Path) -> bool:

@@ -51,7 +51,8 @@ class Stall:
         now = self._monotonic()
         passed = min(now - self._looked, _MOST_AT_ONCE_S)
         self._looked = now
-        steps = [states[task].global_step for task in self._tasks]
+        # Where a training was set back, those that have ended had been farther.
+        steps = [states[task].global_step for task in self._tasks if not states[task].state.ended]
         highest = max((step for step in steps if step is not None), default=None)
         if highest != self._highest or self._begins(states, highest):
             self._highest, self._still_s = highest, 0.0

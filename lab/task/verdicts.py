@@ -40,6 +40,14 @@ class Verdict:
     cause: Cause | None = None
 
 
+def signal_name(number: int) -> str:
+    """`SIGKILL` of 9; some signals have a number only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def asked(path: Path) -> str | None:
     """The reason that a file gives which asks to end the run; None where there is no such file."""
     try:
@@ -74,6 +82,17 @@ def ahead(request: Request, mine: TaskStatus, seen: Mapping[str, TaskStatus]) ->
     return next((task for task, status in seen.items() if status.attempt > mine.attempt), None)
 
 
+def may_start_again(request: Request, mine: TaskStatus, seen: Mapping[str, TaskStatus]) -> bool:
+    """Whether a task whose program has failed is started again.
+
+    Of tasks that start together, those that the others need cannot, once one of them has succeeded:
+    what it would have to do with them, nobody does any more.
+    """
+    needed = request.is_service(mine.task) or mine.task == request.chief
+    too_late = request.gang and needed and not start_together(request, seen)
+    return mine.attempt < request.restarts and not too_late
+
+
 def failed(code: int, output: Output, *, oom: bool) -> Verdict:
     """Why a program failed that nobody had stopped.
 
@@ -88,7 +107,7 @@ def failed(code: int, output: Output, *, oom: bool) -> Verdict:
     elif code == -signal.SIGKILL and oom:
         why, cause = "killed, because the memory ran out", Cause.OUT_OF_MEMORY
     else:
-        why, cause = f"killed by {signal.Signals(-code).name}", Cause.SIGNAL
+        why, cause = f"killed by {signal_name(-code)}", Cause.SIGNAL
     culprit = output.culprit.line()
     return Verdict(State.FAILED, f"{why}: {culprit}" if culprit else why, cause)
 

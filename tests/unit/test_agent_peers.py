@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import signal
 import subprocess
@@ -351,6 +352,43 @@ def test_agent_that_never_came_has_two_minutes(
     statuses = Statuses(volume, "r1", ["worker-0"])
     pulses.declare_lost(volume, "r1", statuses.refresh())
     assert statuses.refresh()["worker-0"].state is State.LOST
+
+
+def test_a_free_lock_and_a_silent_heart_tell_of_a_death(
+    heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    volume = Volume(tmp_path)
+    with volume.life("worker-0").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        pulses = Pulses(volume, ["worker-0"])
+        patient = Pulses(volume, ["worker-0"], patient=True)
+        for each in (pulses, patient):
+            each.beat()
+        beat_for(clock, pulses, 5)
+        assert pulses.why_lost("worker-0") is None  # it is held: whoever is silent lives
+    beat_for(clock, pulses, 1.5)
+    assert pulses.why_lost("worker-0") == "its agent has died"
+    heart.touch()
+    beat_for(clock, pulses, 1)
+    assert pulses.why_lost("worker-0") is None  # a heart that beats where no lock is seen
+    beat_for(clock, patient, 5)
+    assert patient.why_lost("worker-0") is None
+
+
+def test_an_end_that_was_written_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    volume = Volume(tmp_path)
+    submit(volume, Request("r1", "t", "p.py", (), {"worker": ["a:1"]}))
+    pulses = Pulses(volume, ["worker-0"])
+    beat_for(clock, pulses, 130)
+    done = TaskStatus("worker-0", State.SUCCEEDED)
+    write_status(volume.status("r1", "worker-0"), done)
+    stale = {"worker-0": TaskStatus("worker-0", State.TRAINING)}
+    pulses.declare_lost(volume, "r1", stale)
+    assert read_status(volume.status("r1", "worker-0"), "worker-0") == done
 
 
 def test_who_has_ended_cannot_be_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from lab.backends import Backend
+from lab.backends import Backend, Check, Say
 from lab.backends.choose import check_same, choose, named
+from lab.backends.locking import Busy
 from lab.cli import main
+from lab.cli.inturn import in_turn
 from lab.errors import InputError, LabError
 from lab.run.directory import RunDir
+from lab.signals import INTERRUPTED
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, write_records
@@ -244,6 +251,118 @@ def test_down_asks_before_it_ends_what_lives(
     assert main(words) == 2
     assert not environment.is_down
     assert not environment.volume.cancel("r1").exists()
+
+
+@contextlib.contextmanager
+def followed(environment: FakeEnvironment, *, ends: bool = True) -> Iterator[None]:
+    """Run r1, under way, and a helper that brings it home once it was told to end, if it hears."""
+    environment.tasks_do = under_way
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads.pop().join()
+    assert main(["collect", "r1"]) == 0
+    begun, over = threading.Event(), threading.Event()
+
+    def follow() -> None:
+        with RunDir(Path("runs/r1").absolute()).locked():
+            begun.set()
+            while not (ends and environment.volume.cancel("r1").exists()) and not over.is_set():
+                time.sleep(0.01)
+            for task in environment.runs()[0].tasks():
+                end(environment.volume, "r1", task, State.CANCELLED, reason="lab down")
+
+    helper = threading.Thread(target=follow)
+    helper.start()
+    assert begun.wait(20)
+    try:
+        yield
+    finally:
+        over.set()
+        helper.join()
+
+
+def test_down_ends_a_run_that_is_followed_and_waits_for_its_follower(
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with followed(environment):
+        assert main(["down", "--yes"]) == 0
+    assert "run r1 ends; its follower brings it home\n" in capfd.readouterr().err
+    assert environment.is_down
+    assert RunDir(Path("runs/r1")).read().state is State.CANCELLED
+    assert RunDir(Path("runs/r1")).complete()
+
+
+def test_a_follower_that_has_stopped_holds_up_its_own_environment_only(
+    backend: FakeBackend,
+    environment: FakeEnvironment,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    other = FakeEnvironment(tmp_path / "other", project="other")
+    other.root.mkdir()
+    other.submit(Request("r2", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    other.threads[0].join()
+    monkeypatch.setattr(backend, "all", lambda: [environment, other])
+    monkeypatch.setattr("lab.cli.commands.down.FOLLOWER_S", 0.1)
+    with followed(environment, ends=False):
+        capfd.readouterr()
+        assert main(["collect"]) == 1
+        assert RunDir(Path("runs/r2")).complete()
+        assert capfd.readouterr().err.endswith(
+            "error: run r1 is being collected by another process; wait until it has ended\n"
+        )
+        assert main(["down", "--all", "--yes"]) == 1
+    assert (environment.is_down, other.is_down) == (False, True)
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        "error: run r1 is followed by another process, which does not end; end that one, or see"
+        " that the run has ended with `lab cancel r1` and remove it uncollected with"
+        " `lab down mnist --discard`"
+    )
+
+
+def test_faults_of_several_have_a_line_each(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(LabError, match="last"), in_turn() as one:
+        for fault in ("first", "first", "last", "first", "last"):
+            with one():
+                raise LabError(fault)
+    assert capfd.readouterr().err == "first\n"
+    with pytest.raises(InputError, match="no"), in_turn() as one:
+        with one():
+            raise LabError("before")
+        with one():
+            raise InputError("no")
+        pytest.fail("it went on")
+    assert capfd.readouterr().err == "before\n"
+
+
+def test_down_waits_for_another_command(
+    backend: FakeBackend, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until = [True, True]
+
+    def busy(say: Say) -> None:
+        if until:
+            until.pop()
+            raise Busy("another command uses it")
+        FakeEnvironment.down(environment, say)
+
+    monkeypatch.setattr(environment, "down", busy)
+    assert main(["down"]) == 0
+    assert environment.is_down
+
+
+def test_an_interrupt_as_the_boot_of_a_run_ends_takes_it_down(
+    backend: FakeBackend, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def up(*_: object, check: Check, **__: object) -> FakeEnvironment:
+        check(environment)
+        signal.raise_signal(signal.SIGINT)
+        return environment
+
+    monkeypatch.setattr(backend, "find", lambda _project: None)
+    monkeypatch.setattr(backend, "up", up)
+    assert main(["run", "async", "--gpus", "none"]) == INTERRUPTED
+    assert environment.is_down
 
 
 def test_collect_one_and_all(

@@ -29,7 +29,11 @@ INSPECTED: dict[str, Any] = {
     },
     "Config": {
         "Image": "lab:cuda",
-        "Env": ['LAB_CLUSTER={"ps": ["tf1:2222"], "worker": ["tf2:2222"]}', "EMPTY=", "A=b=c"],
+        "Env": [
+            'LAB_CLUSTER={"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}',
+            "EMPTY=",
+            "A=b=c",
+        ],
         "Labels": {
             "com.docker.compose.service": "worker-1",
             "com.docker.compose.project.config_files": "/home/ada/docker-compose.yml",
@@ -57,7 +61,7 @@ def test_a_container_as_the_engine_describes_it() -> None:
     assert seen.gpus == ("GPU-4", "GPU-5")
     assert seen.volume == "mnist_runs"
     assert seen.variables["A"] == "b=c"
-    assert seen.cluster_spec() == {"ps": ["tf1:2222"], "worker": ["tf2:2222"]}
+    assert seen.cluster_spec() == {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
     assert (seen.running, seen.up, seen.detail) == (True, False, "running (starting)")
 
 

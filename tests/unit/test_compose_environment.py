@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lab.backends.compose import ComposeBackend
+from lab.backends.compose.containers import read
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.task.frames import TICK
 from tests.unit.errors.test_errors_of_containers import an_engine, inspected
@@ -57,6 +58,40 @@ def test_a_container_that_reads_the_volume_is_no_part_of_an_environment() -> Non
     backend = backend_with(a_reader(), inspected())
     assert backend.find("mnist") is not None
     assert [each.project for each in backend.all()] == ["mnist"]
+
+
+@pytest.mark.parametrize(
+    ("task", "cluster"),
+    [
+        ("../../etc-0", '{"../../etc": ["tf1:1"]}'),
+        ("worker", '{"worker": ["tf1:1"]}'),
+        ("worker-x", '{"worker": ["tf1:1"]}'),
+        ("worker-1", '{"worker": ["tf1:1"]}'),
+        ("worker-0", '{"worker": ["tf1:1"], "../../etc": ["tf2:1"]}'),
+        ("worker-0", '{"worker": "tf1:1"}'),
+        ("worker-0", '{"worker": [1]}'),
+        ("worker-0", '["worker"]'),
+        ("worker-0", "noise"),
+        ("worker-0", "[" * 100_000),
+        ("worker-0", ""),
+    ],
+)
+def test_what_others_call_a_task_is_none(task: str, cluster: str) -> None:
+    config = INSPECTED["Config"]
+    foreign = {
+        **INSPECTED,
+        "Id": "bad",
+        "Config": {
+            **config,
+            "Labels": {**config["Labels"], "lab.task": task},
+            "Env": [f"LAB_CLUSTER={cluster}"],
+        },
+    }
+    seen = read(foreign)
+    assert (seen.task, seen.node) == ("", "")
+    environment = ComposeEnvironment(an_engine(foreign, INSPECTED), "mnist")
+    assert [each.task for each in environment.tasks()] == ["worker-1"]
+    assert environment.cluster_spec() == {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
 
 
 class Listening(ComposeEnvironment):

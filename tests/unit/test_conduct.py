@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from lab import signals
-from lab.backends import NOTHING, Chunk, Say
+from lab.backends import NOTHING, Chunk, Say, Unless, locking, never
 from lab.cli import outcome
 from lab.errors import LabError
 from lab.run import conduct as conducting
@@ -71,9 +71,9 @@ class Told(FakeEnvironment):
             yield chunk
             self.while_shipping()
 
-    def down(self, say: Say) -> None:
+    def down(self, say: Say, *, unless: Unless = never) -> None:
         self.while_going_down()
-        super().down(say)
+        super().down(say, unless=unless)
 
 
 @pytest.fixture
@@ -100,7 +100,14 @@ def run(tmp_path: Path) -> RunDir:
     return prepare(order, tmp_path / "runs")
 
 
-def go(run: RunDir, environment: Told, *, up: bool = False, detach: bool = False) -> None:
+def go(
+    run: RunDir,
+    environment: Told,
+    *,
+    up: bool = False,
+    detach: bool = False,
+    boot: Callable[[Callable[[], None]], Told] | None = None,
+) -> None:
     """Conduct it in an environment that is booted for it, or was up before."""
 
     class Saying(NoView):
@@ -113,7 +120,7 @@ def go(run: RunDir, environment: Told, *, up: bool = False, detach: bool = False
 
     conduct(
         run,
-        boot=lambda: environment,
+        boot=boot or (lambda _defer: environment),
         found=environment if up else None,
         keep=False,
         detach=detach,
@@ -224,6 +231,35 @@ def test_an_interrupt_while_a_run_is_handed_over_ends_it(run: RunDir, environmen
     assert not environment.is_down
 
 
+def test_an_interrupt_as_a_boot_ends_takes_it_down(run: RunDir, environment: Told) -> None:
+    def boot(defer: Callable[[], None]) -> Told:
+        defer()
+        signal.raise_signal(signal.SIGINT)
+        return environment
+
+    with pytest.raises(KeyboardInterrupt):
+        go(run, environment, boot=boot)
+    assert environment.is_down
+
+
+def test_an_interrupt_while_a_failure_is_written_down_waits(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_as = lifecycle.end_as
+
+    def interrupted(run: RunDir, state: State, reason: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        end_as(run, state, reason)
+
+    monkeypatch.setattr(lifecycle, "end_as", interrupted)
+    for break_off, kind in ((stuck, LabError), (full, OSError)):
+        environment.before_submission = break_off
+        with pytest.raises(kind):
+            go(run, environment)
+        assert run.read().state is State.FAILED
+        run.update(state=State.PENDING)
+
+
 def full() -> None:
     """A disk without room."""
     raise OSError(errno.ENOSPC, "No space left on device")
@@ -243,6 +279,25 @@ def test_a_full_disk_leaves_what_is_not_at_home_where_it_is(
         f"environment 'mnist' stays up with what is not at home of run {run.run_id}:"
         f" `lab collect {run.run_id}` brings it, `lab down` removes it"
     ]
+
+
+def test_a_full_disk_does_not_hide_the_interrupt(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted() -> None:
+        environment.while_shipping = full
+        raise KeyboardInterrupt
+
+    environment.tasks_do = lambda volume, request: write_records(
+        volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)]
+    )
+    environment.while_shipping = interrupted
+    monkeypatch.setattr(lifecycle, "end_as", lambda *_: full())
+    environment.while_going_down = full
+    with pytest.raises(KeyboardInterrupt):
+        go(run, environment)
+    assert "[Errno 28] No space left on device" in environment.said
+    assert "lab down mnist` tries again" in environment.said[-1]
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -277,6 +332,83 @@ def test_an_environment_in_which_another_trains_by_now_stays_up(
     assert run.complete()
     assert not environment.is_down
     assert environment.said == ["environment 'mnist' stays up: run other is under way in it"]
+
+
+@pytest.mark.parametrize("submitted_unix", [1.0, 4e9])
+def test_an_environment_in_which_another_begins_just_then_stays_up(
+    run: RunDir, environment: Told, submitted_unix: float
+) -> None:
+    def another() -> None:
+        environment.tasks_do = lambda _volume, _request: None
+        environment.submit(
+            Request(
+                "other",
+                "async",
+                "mnist_async.py",
+                (),
+                PLAN.cluster_spec(),
+                submitted_unix=submitted_unix,
+            )
+        )
+
+    environment.tasks_do = train
+    environment.while_going_down = another
+    go(run, environment)
+    assert not environment.is_down
+    assert environment.said == ["environment 'mnist' stays up: run other is under way in it"]
+
+
+@pytest.mark.parametrize("busy_s", [5.0, 0.0])
+def test_an_environment_that_another_command_has_just_then_is_no_failure(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, busy_s: float
+) -> None:
+    until = [True, True]
+
+    def busy() -> None:
+        if until:
+            until.pop()
+            raise locking.Busy("another command uses it", "wait")
+
+    monkeypatch.setattr(locking, "BUSY_S", busy_s)
+    environment.tasks_do = train
+    environment.while_going_down = busy
+    go(run, environment)
+    assert environment.is_down is (busy_s > 0)
+    assert environment.said == (
+        []
+        if busy_s
+        else ["environment 'mnist' stays up: another command uses it; `lab down mnist` tries again"]
+    )
+
+
+def test_who_has_interrupted_does_not_wait_for_an_engine_that_hangs(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, released: threading.Event
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(conducting, "DOWN_S", 0.1)
+    environment.before_submission = interrupted
+    environment.while_going_down = lambda: released.wait(20) and None
+    with pytest.raises(KeyboardInterrupt):
+        go(run, environment)
+    assert environment.said[-1] == (
+        "environment 'mnist' is not down after 0.1 s; `lab down mnist` tries again"
+    )
+
+
+def test_the_faults_of_a_run_end_with_it(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+
+    def at_the_end(_self: object) -> None:
+        ended.append(run.read().collected)
+
+    monkeypatch.setattr(conducting.Faulting, "end", at_the_end)
+    environment.tasks_do = train
+    go(run, environment)
+    assert ended == [True]
 
 
 def stuck() -> None:

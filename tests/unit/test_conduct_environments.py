@@ -158,6 +158,37 @@ def can_be_locked() -> bool:
         return False
 
 
+def needed() -> None:
+    raise LabError("it is needed")
+
+
+def test_what_is_needed_is_not_taken_down(tmp_path: Path) -> None:
+    local = a_dead_environment()
+    compose = ComposeEnvironment(an_engine(inspected()), "mnist")
+    for environment, locked in ((local, processes.locked), (compose, containers.locked)):
+
+        def alone(locked: Any = locked) -> None:
+            with refused(), locked("mnist", shared=True):
+                pass
+            needed()
+
+        with pytest.raises(LabError, match="it is needed"):
+            environment.down(quiet, unless=alone)
+    assert processes.place("mnist").directory.exists()
+
+
+def test_what_another_command_has_taken_down_is_down() -> None:
+    environment = a_dead_environment()
+    environment.down(quiet)
+    environment.down(quiet)
+    anew = processes.place("mnist")
+    record = replace(environment._record, process=Identity.of(os.getpid()))
+    anew.runs.mkdir(parents=True)
+    anew.write(record)
+    environment.down(quiet)
+    assert anew.read() == record
+
+
 # ---- What is left
 
 

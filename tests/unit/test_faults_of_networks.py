@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import signal
 import subprocess
+import threading
 import time
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
@@ -24,7 +26,8 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.interpreter import command, environ
 from lab.backends.local.state import Isolation
 from lab.errors import InputError, LabError
-from lab.run.faulting import Faulting, asked, check_followed, do, settle, warning
+from lab.run import faulting as faultings
+from lab.run.faulting import Faulting, Untold, asked, check_followed, do, settle, warning
 from lab.task import faults
 from lab.task.faults import parse
 from lab.task.netfault import MODULE
@@ -100,6 +103,67 @@ def test_a_defect_is_no_refusal(environment: FakeEnvironment) -> None:
         return False
 
     wait_for(fails, "the defect", 5)
+
+
+def no_word(_run_id: str, _fault: str) -> None:
+    raise LabError("the disk is full", "make room")
+
+
+def test_a_fault_that_holds_is_said_to_hold_though_no_run_was_told(
+    environment: FakeEnvironment,
+) -> None:
+    environment.tell = no_word  # type: ignore[method-assign,assignment]
+    words = "fault cut:5s tf2 holds, and no record of run r1 says so: the disk is full; make room"
+    with pytest.raises(Untold) as caught:
+        do(environment, "r1", parse("cut:5s tf2"))
+    assert str(caught.value) == words
+    with pytest.raises(LabError, match=r"^the disk is full; make room$"):
+        do(environment, "r1", parse("kill worker-1"))
+    said: list[str] = []
+    faulting = Faulting(environment, "r1", ["cut:5s tf2"], said.append)
+    faulting.tick(None)
+    faulting.end()
+    assert said == [words]
+    assert environment.disturbed == [("tf2", "cut", "5")] * 2
+
+
+def test_at_the_end_what_was_begun_is_waited_for(
+    environment: FakeEnvironment,
+) -> None:
+    said: list[str] = []
+    go_on = threading.Event()
+
+    def hang(_node: str, _words: object) -> None:
+        threading.Timer(0.05, go_on.set).start()
+        go_on.wait()
+        raise LabError("node tf2: this kernel has no netem")
+
+    environment.disturb = hang  # type: ignore[method-assign,assignment]
+    texts = ("cut:5s tf2", "cut:5s tf3 after 500 steps")
+    faulting = Faulting(environment, "r1", texts, said.append)
+    faulting.tick(None)
+    faulting.end()
+    assert said == ["fault cut:5s tf2 was not done: node tf2: this kernel has no netem"]
+    faulting.tick(500)  # nothing more begins
+    faulting.end()
+    assert len(said) == 1
+
+
+def test_at_the_end_nobody_waits_long(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    go_on = threading.Event()
+    monkeypatch.setattr(faultings, "END_S", 0.05)
+    environment.disturb = lambda _node, _words: go_on.wait()  # type: ignore[method-assign,assignment]
+    faulting = Faulting(environment, "r1", ["cut:5s tf2"], said.append)
+    faulting.tick(None)
+    faulting.end()
+    faulting.end()
+    go_on.set()
+    assert said == [
+        "fault cut:5s tf2 was begun, and is not known to hold: `lab down mnist` ends it"
+    ]
 
 
 def test_nothing_random_is_taken(environment: FakeEnvironment) -> None:
@@ -211,6 +275,39 @@ def test_a_process_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         inside.disturb("tf2", [], [], {})
 
 
+@pytest.mark.parametrize(
+    ("at_the_end", "ends_by"), [("touch {}/reverted; exit", signal.SIGTERM), ("", signal.SIGKILL)]
+)
+def test_a_process_that_is_too_late_reverts_what_it_has_done(
+    at_the_end: str, ends_by: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a child of what enters the node, which dies of the signal and hands on none."""
+    trap = f"trap '{at_the_end.format(tmp_path)}' TERM"
+    script = f"{trap}; touch {tmp_path}/begun; sleep 60 & wait"
+    stubborn = "" if at_the_end else "trap '' TERM; "
+    enter = ["sh", "-c", stubborn + '"$@" & wait', "sh"]
+    codes: list[int] = []
+
+    class Noted(subprocess.Popen[bytes]):
+        def wait(self, timeout: float | None = None) -> int:
+            codes.append(super().wait(timeout))
+            return codes[-1]
+
+    def nothing_yet(*_: object) -> tuple[list[int], list[int], list[int]]:
+        wait_for((tmp_path / "begun").exists, "its begin", 5)
+        return [], [], []
+
+    monkeypatch.setattr(inside, "command", lambda _module: ["sh", "-c", script])
+    monkeypatch.setattr(inside, "_STOP_S", 0.05 if stubborn else 30)
+    monkeypatch.setattr("lab.backends.local.disturb.select.select", nothing_yet)
+    monkeypatch.setattr("lab.backends.local.disturb.subprocess.Popen", Noted)
+    with pytest.raises(LabError, match="node tf2: the fault did not take hold within"):
+        inside.disturb("tf2", enter, [], {})
+    assert codes[-1] == -ends_by
+    if at_the_end:
+        wait_for((tmp_path / "reverted").exists, "its revert", 5)
+
+
 def test_a_process_that_holds_needs_its_caller_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,6 +326,8 @@ class Sidecar:
     def __init__(self, out: bytes, err: bytes) -> None:
         self.pieces = [piece for piece in [(None, err), (out, None)] if any(piece)]
         self.did: list[str] = []
+        self.status = "running"
+        self.stuck: threading.Event | None = None
 
     def attach(self, **_: object) -> Stream:
         return Stream(self)
@@ -241,6 +340,8 @@ class Sidecar:
 
     def stop(self, **_: object) -> None:
         self.did.append("stop")
+        if self.stuck is not None:
+            self.stuck.set()
 
 
 class Stream:
@@ -248,6 +349,8 @@ class Stream:
         self._sidecar = sidecar
 
     def __next__(self) -> tuple[bytes | None, bytes | None]:
+        if self._sidecar.stuck is not None:
+            self._sidecar.stuck.wait()
         if not self._sidecar.pieces:
             raise StopIteration
         return self._sidecar.pieces.pop(0)
@@ -307,7 +410,33 @@ def test_a_container_that_could_not_be_started_is_removed() -> None:
     made.start = refuse  # type: ignore[method-assign]
     with pytest.raises(LabError, match="disturbing node tf3: no Docker engine answers"):
         environment.disturb("tf3", ["cut", "5"])
-    assert made.did == ["remove"]
+    assert made.did == ["stop", "remove"]
+
+
+def test_a_container_that_says_nothing_is_ended() -> None:
+    made = Sidecar(b"", b"")
+    made.stuck = threading.Event()
+    environment, _ = with_sidecar(made, an_anchor(), inspected())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sidecar, "START_S", 0.05)
+        with pytest.raises(LabError, match=r"^node tf3: the fault did not take hold within 30 s; "):
+            environment.disturb("tf3", ["cut", "5"])
+    # Stopped before it is removed: what is killed leaves the node as it is.
+    assert made.did == ["start", "stop", "remove"]
+
+
+def test_a_container_whose_caller_is_interrupted_reverts_what_it_has_done() -> None:
+    made = Sidecar(b"", b"")
+    environment, _ = with_sidecar(made, an_anchor(), inspected())
+
+    def interrupt() -> None:
+        made.did.append("start")
+        raise KeyboardInterrupt
+
+    made.start = interrupt  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        environment.disturb("tf3", ["cut", "5"])
+    assert made.did == ["start", "stop", "remove"]
 
 
 @pytest.mark.parametrize(
@@ -335,6 +464,15 @@ def test_faults_end_before_an_environment_is_removed(monkeypatch: pytest.MonkeyP
     sidecar.calm(engine, "mnist")
     assert made.did == ["stop", "stop"]
     assert left == []
+    # One that never ran is neither stopped nor waited for.
+    never = Sidecar(b"", b"")
+    never.status = "created"
+    left = [[never, made], [never, made], [never]]
+    sidecar.calm(engine, "mnist")
+    assert (made.did, never.did) == (["stop"] * 3, [])
+    left = [[never], [never]]
+    sidecar.calm(engine, "mnist")
+    assert (never.did, left) == ([], [])
 
 
 def test_the_volume_of_containers_is_told() -> None:

@@ -10,6 +10,7 @@ from lab.task.gate import Gate
 from lab.task.policy import OnFailure, Policy, outcome, parse_policy
 from lab.task.protocol import Request, TaskStatus
 from lab.task.states import State
+from lab.task.verdicts import may_start_again, signal_name
 from lab.task.when import When, parse_when, span
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}
@@ -131,7 +132,9 @@ def test_nobody_is_late_while_one_is_to_come_later_or_all_are_ready() -> None:
     seen = states(State.STARTING, ps_0=State.PENDING)
     assert not any(lateness(task, seen, 50, start={"ps-0": "60s"}) for task in TASKS)
     assert not any(lateness(task, states(), 50) for task in TASKS)
-    # A worker that joins at a step keeps nobody from being ready.
+    # Whom nobody needs keeps nobody from being ready: by a step or by a time.
+    seen = states(worker_0=State.STARTING, worker_2=State.PENDING)
+    assert lateness("worker-0", seen, 10, start={"worker-2": "1h"})
     seen = states(worker_0=State.STARTING, worker_2=State.PENDING)
     assert lateness("worker-0", seen, 10, start={"worker-2": "after 5 steps"})
 
@@ -151,6 +154,41 @@ def test_where_all_start_again_together_nobody_starts_beside_an_old_program() ->
     assert gate.may_start(again)
     assert gate.may_start(again | {"worker-2": TaskStatus("worker-2", State.PENDING)})
     assert Gate(request(), "worker-0").may_start(states(State.TRAINING, worker_0=mine))
+    others = {"ps-0": TaskStatus("ps-0", State.READY, attempt=1)}
+    waits = gate.waits_for(states(State.TRAINING, worker_0=mine) | others)
+    assert waits == "waits for worker-1, worker-2"
+
+
+def test_a_schedule_is_for_the_first_start_only() -> None:
+    again = states(worker_1=TaskStatus("worker-1", State.STARTING, attempt=1))
+    gate = Gate(request(start={"worker-1": "10s"}), "worker-1", Clock())
+    assert not gate.may_start(states())
+    assert gate.may_start(again)
+    assert Gate(request(start={"worker-1": "after 500 steps"}), "worker-1").may_train(again)
+
+
+@pytest.mark.parametrize(
+    ("task", "done", "again"),
+    [
+        ("worker-1", False, True),
+        ("worker-1", True, True),
+        ("worker-0", False, True),
+        ("worker-0", True, False),  # the gradients of the one that has ended would not come
+        ("ps-0", True, False),
+    ],
+)
+def test_of_a_gang_nobody_that_the_others_need_starts_again_when_one_has_succeeded(
+    task: str, *, done: bool, again: bool
+) -> None:
+    asked = request(gang=True, on_failure=OnFailure.RESTART, restarts=1)
+    seen = states(worker_2=State.SUCCEEDED) if done else states()
+    assert may_start_again(asked, seen[task], seen) == again
+    spent = TaskStatus(task, State.TRAINING, attempt=1)
+    assert not may_start_again(asked, spent, seen)
+
+
+def test_signals_have_a_name_or_a_number() -> None:
+    assert (signal_name(9), signal_name(40)) == ("SIGKILL", "signal 40")
 
 
 # ---- schedules, as a user writes them
@@ -213,7 +251,10 @@ def test_what_is_no_policy_is_refused(text: str) -> None:
         ("fail", {"ps_0": State.CANCELLED}, State.SUCCEEDED, []),
         ("continue", {"worker_1": State.FAILED}, State.SUCCEEDED, []),
         ("continue", {"worker_1": State.LOST}, State.SUCCEEDED, []),
-        ("continue", {"worker_1": State.CANCELLED}, State.CANCELLED, ["worker-1"]),
+        # Its agent was told to go; what the user cancels takes the chief with it.
+        ("continue", {"worker_1": State.CANCELLED}, State.SUCCEEDED, []),
+        ("continue", {"worker_0": State.CANCELLED}, State.CANCELLED, ["worker-0"]),
+        ("fail", {"worker_1": State.CANCELLED}, State.CANCELLED, ["worker-1"]),
         ("continue", {"worker_0": State.FAILED}, State.FAILED, ["worker-0"]),
         ("continue", {"ps_0": State.FAILED}, State.FAILED, ["ps-0"]),
     ],

@@ -15,7 +15,7 @@ from lab.backends import Chunk, TaskInfo
 from lab.errors import LabError
 from lab.run.conduct import conduct
 from lab.run.directory import RunDir
-from lab.run.homecoming import bring_all_home
+from lab.run.homecoming import bring_all_home, bring_one_home
 from lab.run.launch import Order, prepare
 from lab.run.lifecycle import NoView
 from lab.task.experiments import EXPERIMENTS
@@ -113,7 +113,7 @@ def follow(run: RunDir, environment: Breaking, *, booted: bool = False) -> None:
 
     conduct(
         run,
-        boot=lambda: environment,
+        boot=lambda _defer: environment,
         found=None if booted else environment,
         keep=False,
         view=view,
@@ -247,3 +247,19 @@ def test_a_run_whose_model_did_not_come_is_not_complete(run: RunDir, environment
     assert collect(run, environment) == []
     assert (run.path / "model/weights").read_text() == "trained"
     assert run.complete()
+
+
+def test_who_attaches_follows_a_stream_that_breaks_once(run: RunDir, environment: Breaking) -> None:
+    environment = released(environment)
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+
+    @contextlib.contextmanager
+    def view() -> Iterator[Kept]:
+        yield environment.view
+
+    (request,) = environment.runs()
+    home = run.path.parent
+    summary = bring_one_home(request, environment, home, lambda _: None, follow=True, view=view)
+    assert summary.state == State.SUCCEEDED
+    assert environment.view.lines == ["it broke off; going on"]
+    assert RunDir(home / "r1").complete()

@@ -144,8 +144,33 @@ def test_environment_is_found_while_its_process_lives(state_folder: Path) -> Non
         place.write(a_record(process=identity))
         assert backend.find("demo") is None
         assert backend.all() == []
-    (state_folder / "demo" / "environment.json").write_text("{")
-    assert backend.find("demo") is None
+    assert backend.find("No Name") is None
+
+
+def test_a_record_of_a_later_lab_is_read() -> None:
+    record = a_record()
+    raw = json.loads(record.to_json())
+    for part in (raw, raw["process"], raw["nodes"][0], raw["tasks"][0], raw["nodes"][1]["link"]):
+        part["later"] = 1
+    assert EnvironmentRecord.from_json(json.dumps(raw)) == record
+
+
+def test_an_environment_whose_record_cannot_be_read_is_left_alone(state_folder: Path) -> None:
+    place = state.place("demo")
+    place.runs.mkdir(parents=True)
+    place.record.write_text("{")
+    backend = LocalBackend()
+    for look in (
+        lambda: backend.find("demo"),
+        lambda: backend.find_volume("demo"),
+        backend.all,
+        backend.remains,
+        lambda: backend.up(PLAN, root=Path("/p"), say=lambda _line: None),
+    ):
+        with pytest.raises(LabError, match=r"demo/environment\.json cannot be read: .*; end what"):
+            look()  # type: ignore[operator]
+    assert place.runs.is_dir()
+    assert backend.find("other") is None
 
 
 def test_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

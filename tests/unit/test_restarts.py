@@ -117,6 +117,7 @@ def test_a_worker_that_fails_is_started_again_alone(crew: Crew) -> None:
     (earlier,) = crew.status("worker-1").earlier
     assert (earlier.reason, earlier.cause) == ("killed by SIGKILL", Cause.SIGNAL)
     assert earlier.global_step == 1
+    assert crew.status("worker-1").reason == ""  # it trains again
     assert crew.status("worker-0").attempt == crew.status("ps-0").attempt == 0
     crew.tell("worker-0", 0, "pass")
     crew.tell("worker-1", 1, "pass")
@@ -197,6 +198,27 @@ def test_an_agent_that_comes_back_starts_its_program_again(crew: Crew) -> None:
     (earlier,) = crew.status("worker-1").earlier
     assert earlier.cause is Cause.NODE_LOST
     assert not crew.status("worker-0").state.ended
+
+
+def test_an_agent_that_is_told_to_go_may_come_back(crew: Crew) -> None:
+    crew.begin(on_failure=OnFailure.RESTART, restarts=2)
+    crew.ready(0)
+    crew.wait_state("worker-1", State.TRAINING)
+    crew.agents["worker-1"].terminate()
+    crew.agents["worker-1"].wait(timeout=10)
+    assert crew.status("worker-1").state is State.TRAINING
+    crew.ready(1, "worker-1")
+    crew.agent("worker-1")
+    crew.wait_attempt("worker-1", 1)
+    assert crew.status("worker-0").attempt == 0
+
+
+def test_an_agent_that_is_told_to_go_cancels_where_nothing_is_restarted(crew: Crew) -> None:
+    crew.begin()
+    crew.ready(0)
+    crew.wait_state("worker-1", State.TRAINING)
+    crew.agents["worker-1"].terminate()
+    assert crew.wait_state("worker-1", State.CANCELLED).cause is Cause.INTERRUPTED
 
 
 def test_an_agent_that_dies_is_lost_at_once(crew: Crew) -> None:

@@ -55,7 +55,7 @@ def unseen() -> Iterator[NoView]:
 
 def go(run: RunDir, environment: FakeEnvironment, **changes: object) -> Summary:
     given: dict[str, Any] = {
-        "boot": lambda: environment,
+        "boot": lambda _defer: environment,
         "found": None,
         "keep": False,
         "view": unseen,
@@ -117,7 +117,7 @@ def test_a_run_from_its_start_to_its_end(run: RunDir, environment: FakeEnvironme
 
 
 def test_an_environment_that_was_up_stays_up(run: RunDir, environment: FakeEnvironment) -> None:
-    go(run, environment, boot=lambda: pytest.fail("booted"), found=environment)
+    go(run, environment, boot=lambda _defer: pytest.fail("booted"), found=environment)
     assert not environment.is_down
 
 
@@ -127,7 +127,7 @@ def test_keep_leaves_it_up(run: RunDir, environment: FakeEnvironment) -> None:
 
 
 def test_a_boot_that_fails_is_written_down(run: RunDir, environment: FakeEnvironment) -> None:
-    def boot() -> FakeEnvironment:
+    def boot(_defer: Callable[[], None]) -> FakeEnvironment:
         raise LabError("port 2222 is in use", "end the program that uses it")
 
     with pytest.raises(LabError, match="port 2222"):

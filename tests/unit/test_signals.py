@@ -217,3 +217,64 @@ def test_up_that_is_told_to_go_takes_down_what_it_boots(
     Path("scripts").mkdir()
     assert main(["up", "--gpus", "none"]) == INTERRUPTED
     assert undone
+
+
+def test_what_can_be_deferred_waits_from_the_word_on() -> None:
+    with pytest.raises(KeyboardInterrupt), signals.as_interrupt(), signals.deferrable():
+        hit(signal.SIGINT)
+        pytest.fail("it waited")
+    done = []
+    with pytest.raises(KeyboardInterrupt), signals.as_interrupt(), signals.deferrable() as defer:
+        defer()
+        hit(signal.SIGINT)
+        done.append(True)
+    assert done
+
+
+def test_signals_while_a_clean_up_begins_do_not_keep_it_from_its_beginning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ignore, block = signal.signal, signal.pthread_sigmask
+    blocked = block(signal.SIG_BLOCK, ())
+    early = [True, True]
+    done = []
+
+    def hit_first(number: int, handler: object) -> object:
+        if handler is signal.SIG_IGN:
+            hit_by_all()
+        return ignore(number, handler)  # type: ignore[arg-type]
+
+    def told_late(how: int, mask: object) -> object:
+        before = block(how, mask)  # type: ignore[arg-type]
+        if mask and early:
+            early.pop()
+            raise KeyboardInterrupt
+        return before
+
+    with signals.as_interrupt():
+        monkeypatch.setattr(signal, "signal", hit_first)
+        monkeypatch.setattr(signal, "pthread_sigmask", told_late)
+        with signals.undisturbed():
+            done.append(True)
+        monkeypatch.undo()
+    assert done
+    assert block(signal.SIG_BLOCK, ()) == blocked
+
+
+def test_a_signal_that_comes_while_what_is_deferred_begins_leaves_nothing_blocked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    block = signal.pthread_sigmask
+    blocked = block(signal.SIG_BLOCK, ())
+
+    def told_late(how: int, mask: object) -> object:
+        before = block(how, mask)  # type: ignore[arg-type]
+        if mask == signals.HEARD:
+            raise KeyboardInterrupt
+        return before
+
+    monkeypatch.setattr(signal, "pthread_sigmask", told_late)
+    with pytest.raises(KeyboardInterrupt), signals.deferred():
+        pytest.fail("it began")
+    monkeypatch.undo()
+    assert block(signal.SIG_BLOCK, ()) == blocked

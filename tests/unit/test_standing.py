@@ -223,7 +223,10 @@ class Deaf(FakeBackend):
 class Slow(FakeBackend):
     """Whose engine takes its time."""
 
+    asked = 0
+
     def find_volume(self, project: str) -> FakeEnvironment | None:
+        self.asked += 1
         time.sleep(1)
         return None
 
@@ -236,6 +239,10 @@ def test_only_the_backend_of_the_run_is_asked_and_only_once(run: RunDir) -> None
         with pytest.raises(LabError, match="does not answer"):
             standing(run, ask)
     assert deaf.asked == 1
+    run.update(project="other")  # the fault may have been the first one's alone
+    with pytest.raises(LabError, match="does not answer"):
+        standing(run, ask)
+    assert deaf.asked == 2
     run.update(backend="local")
     assert standing(run, ask).state is State.LOST
 
@@ -248,9 +255,15 @@ def test_a_backend_that_cannot_be_used_had_no_run_of_an_unknown_one(run: RunDir)
 
 def test_an_engine_that_takes_too_long_is_not_waited_for(run: RunDir) -> None:
     run.create(info())
-    ask = Volumes(lambda: [Slow("local")], patience_s=0.01)
-    with pytest.raises(LabError, match=r"backend local does not answer within 0.01 s; see `lab do"):
-        standing(run, ask)
+    slow = Slow("local")
+    ask = Volumes(lambda: [slow], patience_s=0.01)
+    for project in ("mnist", "other"):
+        run.update(project=project)
+        with pytest.raises(
+            LabError, match=r"backend local does not answer within 0.01 s; see `lab do"
+        ):
+            standing(run, ask)
+    assert slow.asked == 1
 
 
 def test_what_is_lost_for_good_is_written_down_and_nothing_else(
@@ -351,6 +364,34 @@ def test_attach_and_collect_write_down_what_is_lost(
     run.update(state=State.TRAINING)
     shown(capfd, "collect", "r1", code=2)
     assert run.read().state is State.LOST
+
+
+def test_collect_goes_on_where_one_environment_cannot_be_read(
+    backend: FakeBackend, run: RunDir, environment: Shown, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    broken = Shown(environment.root, project="broken")
+    submit(environment)
+    train(environment.volume, environment.runs()[0])
+    run.update(collected=False)
+    lost = RunDir(run.path.parent / "r2")
+    lost.create(replace(info(State.TRAINING), run_id="r2", project="other"))
+    RunDir(run.path.parent / "r0").create(
+        replace(info(State.TRAINING), run_id="r0", project="broken")
+    )
+    monkeypatch.setattr(backend, "all", lambda: [broken, environment])
+    monkeypatch.setattr(
+        backend, "find_volume", lambda project: broken if project == "broken" else None
+    )
+
+    def unreadable() -> list[Request]:
+        raise LabError("the run volume cannot be read")
+
+    monkeypatch.setattr(broken, "runs", unreadable)
+    err = shown(capfd, "collect", code=1)[1]
+    assert err.endswith("error: the run volume cannot be read\n")
+    assert run.complete()
+    assert lost.read().state is State.LOST
 
 
 def test_a_run_of_another_project_that_has_stopped_is_found(

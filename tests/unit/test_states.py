@@ -128,6 +128,12 @@ def test_a_program_that_counts_is_missed_before_its_first_step_too() -> None:
     )
 
 
+def test_who_has_ended_had_been_farther_before_the_training_was_set_back() -> None:
+    ended = TaskStatus("worker-1", State.SUCCEEDED, global_step=900)
+    looks = [states(step, 0) | {"worker-1": ended} for step in (100, 200, 300, 400, 500)]
+    assert watched(2.0, looks) == [None] * 5
+
+
 def test_a_training_that_was_set_back_is_no_stall() -> None:
     assert watched(2.0, [states(9, 9), states(9, 9), states(3, 3), states(3, 3)]) == [None] * 4
 

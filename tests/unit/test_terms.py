@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 from collections.abc import Iterator
@@ -11,10 +12,10 @@ import pytest
 
 from lab.cli import main
 from lab.cluster import load_cluster
-from lab.errors import DescriptionError
+from lab.errors import DescriptionError, LabError
 from lab.run.directory import RunDir
 from lab.task.policy import OnFailure
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, TaskStatus, Volume, write_atomically
 from lab.task.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, end, train
 
@@ -100,6 +101,12 @@ def test_what_does_not_fit_is_refused_before_anything_starts(
     assert not Path("runs").exists()
 
 
+def test_sync_cannot_wait_for_a_step_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "sync", "--gpus", "none", "--start", "worker-1: after 9 steps"]
+    assert main(words) == 2
+    assert "makes no step without worker-1, which waits for one" in capfd.readouterr().err
+
+
 def test_sync_cannot_go_on_without_a_worker(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "sync", "--gpus", "none", "--on-failure", "continue"]) == 2
     err = capfd.readouterr().err
@@ -156,7 +163,7 @@ def test_faults_of_the_description_and_of_the_flag_are_asked_for(
 def failed_run(environment: FakeEnvironment, *words: str, name: str = "async") -> RunDir:
     def fail(volume: Volume, request: Request) -> None:
         checkpoints = volume.run(request.run_id) / "checkpoints"
-        checkpoints.mkdir()
+        checkpoints.mkdir(exist_ok=True)
         for file in ("model-200.index", "model-200.data-00000-of-00001", "checkpoint", "other"):
             (checkpoints / file).write_text(file)
         for task in request.tasks():
@@ -192,6 +199,34 @@ def test_a_global_end_stays_and_own_words_win(environment: FakeEnvironment) -> N
     assert asked(environment).args[-2:] == ("--global_steps=900", "--record_every=5")
 
 
+def test_epochs_that_are_given_later_count_for_the_first_run_s_workers(
+    environment: FakeEnvironment,
+) -> None:
+    failed_run(environment, "--epochs", "4")
+    first = failed_run(environment, "--resume", "last")
+    first.update(cluster={"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf2:2"]})
+    assert main([*RUN, "--resume", first.run_id, "--epochs", "5"]) == 0
+    # 5 epochs of 550 batches of two workers; what the first resumption had for its end is gone.
+    ends = [word for word in asked(environment).args if word.startswith("--global_steps")]
+    assert ends == ["--global_steps=5500"]
+    assert main([*RUN, "--resume", first.run_id]) == 0
+    assert "--global_steps=4400" in asked(environment).args
+
+
+def test_it_takes_the_runs_own_checkpoints_and_no_others(
+    environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    failed_run(environment)
+    assert main([*RUN, "--resume", "last", "--checkpoint_dir", "/x"]) == 2
+    assert "--resume takes the checkpoints of run" in capfd.readouterr().err
+
+
+def test_words_that_the_program_refuses_are_left_to_it(environment: FakeEnvironment) -> None:
+    failed_run(environment)
+    assert main([*RUN, "--resume", "last", "--", "--batch_size", "abc"]) == 0
+    assert asked(environment).args[-2:] == ("--batch_size", "abc")
+
+
 def test_sync_ends_by_itself_where_it_would_have(environment: FakeEnvironment) -> None:
     failed_run(environment, "--epochs", "4", name="sync")
     assert main(["run", "sync", "--gpus", "none", "--resume", "last"]) == 0
@@ -206,15 +241,45 @@ def test_what_cannot_be_resumed_is_refused(
     for name, words, message in (
         ("sync", [], f"run {run.run_id} is one of 'async', not of 'sync'"),
         ("async", ["data"], "was trained on data of your own, /data; give it again"),
-        ("async", ["state"], "has not ended: it is training; end it with `lab cancel"),
+        (
+            "async",
+            ["state"],
+            f"is not at home: it is failed; not collected: `lab collect {run.run_id}",
+        ),
+        (
+            "async",
+            ["trains"],
+            f"has not ended: it is training; nobody follows it: `lab attach {run.run_id}",
+        ),
+        ("async", ["followed"], "has not ended: it is training; end it with `lab cancel"),
         ("async", ["none"], "left no checkpoint in"),
     ):
         if "data" in words:
             run.update(data_dir="/data")
         if "state" in words:
             run.update(data_dir="", state=State.TRAINING)
+        if "state" in words:
+            run.update(collected=False)
+        if "trains" in words:
+            status = TaskStatus("worker-0", State.TRAINING)
+            write_atomically(environment.volume.status(run.run_id, "worker-0"), status.to_json())
+        followed = run.locked() if "followed" in words else contextlib.nullcontext()
         if "none" in words:
-            run.update(state=State.FAILED)
+            run.update(state=State.FAILED, collected=True)
             (run.checkpoints / "model-200.index").unlink()
-        assert main(["run", name, "--gpus", "none", "--resume", run.run_id]) == 2
+        with followed:
+            assert main(["run", name, "--gpus", "none", "--resume", run.run_id]) == 2
         assert message in capfd.readouterr().err
+
+
+def test_where_nobody_can_say_what_is_at_home_is_gone_on_from(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = failed_run(environment)
+    run.update(collected=False, project="gone")
+
+    def deaf(*_: object) -> None:
+        raise LabError("no engine answers")
+
+    monkeypatch.setattr("lab.run.standing._look", deaf)
+    assert main([*RUN, "--resume", run.run_id]) == 0

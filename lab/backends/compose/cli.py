@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -168,7 +169,8 @@ def child(
 ) -> Iterator[subprocess.Popen[str]]:
     """A child process with one pipe for all that it says; it never outlives the block.
 
-    It gets a session of its own, so that Ctrl-C reaches only us and we choose what ends when.
+    It gets a session of its own, so that Ctrl-C reaches only us and we choose what ends when: it is
+    asked to end, and killed when it takes too long or the user does not wait for it.
     """
     process = subprocess.Popen(
         command,
@@ -184,15 +186,18 @@ def child(
     try:
         yield process
     finally:
-        if process.poll() is None:
+        try:
             process.terminate()
-            try:
-                process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if process.poll() is None:
+                # All of its session: `docker` starts compose as a child.
+                os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+            if process.stdout is not None:
+                process.stdout.close()
 
 
 def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:

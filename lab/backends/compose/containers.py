@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.backends.compose import names
+from lab.task.protocol import TASK, task_names
 from lab.task.text import short
 
 
@@ -19,8 +20,9 @@ class Seen:
         id: The container's id.
         name: Its name, `mnist-worker-0-1`.
         service: Its compose service, `worker-0` or `tf2`.
-        task: The task that it is, or "" for an anchor.
-        node: The node that it belongs to.
+        task: The task that it is, or "" for an anchor, and for what carries a label that is no task
+            of the cluster spec it was told.
+        node: The node that it belongs to, or "".
         state: The engine's word: `created`, `running`, `exited`.
         health: `healthy`, `starting`, `unhealthy`, or "" where it has no health check.
         fault: What the newest health check says of one that is unhealthy, or "".
@@ -80,15 +82,17 @@ class Seen:
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec as this task was told it; empty where it was told none."""
-        spec: dict[str, list[str]] = json.loads(self.variables.get(names.CLUSTER_VARIABLE) or "{}")
-        return spec
+        return _spec(self.variables)
 
 
 def read(attributes: Mapping[str, Any]) -> Seen:
-    """Read the engine's inspection of a container."""
+    """Read the engine's inspection of a container, which anybody may have made."""
     config, state, host = attributes["Config"], attributes["State"], attributes["HostConfig"]
     labels: Mapping[str, str] = config.get("Labels") or {}
     pairs = (entry.partition("=") for entry in config.get("Env") or [])
+    variables = {name: value for name, _, value in pairs}
+    task = labels.get(names.TASK, "")
+    fits = not task or task in task_names(_spec(variables))
     given = _given(host.get("DeviceRequests") or [])
     health = state.get("Health") or {}
     mounts = attributes.get("Mounts") or []
@@ -96,8 +100,8 @@ def read(attributes: Mapping[str, Any]) -> Seen:
         id=attributes["Id"],
         name=attributes["Name"].lstrip("/"),
         service=labels.get(names.COMPOSE_SERVICE, ""),
-        task=labels.get(names.TASK, ""),
-        node=labels.get(names.NODE, ""),
+        task=task if fits else "",
+        node=labels.get(names.NODE, "") if fits else "",
         state=state["Status"],
         health=health.get("Status", ""),
         fault=_fault(health),
@@ -108,7 +112,7 @@ def read(attributes: Mapping[str, Any]) -> Seen:
         planned=tuple(filter(None, labels[names.GPUS].split(",")))
         if names.GPUS in labels
         else given,
-        variables={name: value for name, _, value in pairs},
+        variables=variables,
         cluster_sha256=labels.get(names.CLUSTER_SHA256, ""),
         image=attributes["Image"],
         image_name=config["Image"],
@@ -123,6 +127,20 @@ def read(attributes: Mapping[str, Any]) -> Seen:
             "",
         ),
     )
+
+
+def _spec(variables: Mapping[str, str]) -> dict[str, list[str]]:
+    """The cluster spec that a container was told; empty where that is none with names of tasks."""
+    try:
+        spec = json.loads(variables.get(names.CLUSTER_VARIABLE) or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(spec, dict) or not all(
+        isinstance(hosts, list) and all(isinstance(host, str) for host in hosts)
+        for hosts in spec.values()
+    ):
+        return {}
+    return spec if all(map(TASK.fullmatch, task_names(spec))) else {}
 
 
 def _given(requests: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -15,9 +15,10 @@ from lab.backends.compose import names
 from lab.backends.compose.channel import Output
 from lab.backends.compose.containers import Seen
 from lab.backends.compose.engine import Engine, answering
-from lab.backends.disturbing import refused
+from lab.backends.disturbing import START_S, refused, too_late
 from lab.errors import LabError
 from lab.task.netfault import MODULE
+from lab.threads import later, signals_blocked
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -32,7 +33,7 @@ def disturb(engine: Engine, project: str, anchor: Seen, words: Sequence[str]) ->
     """Start the fault and wait until it holds; it needs nobody any more then.
 
     Raises:
-        LabError: It did not take hold, or the engine refused the container.
+        LabError: It did not take hold in time, or the engine refused the container.
     """
     doing = f"disturbing node {anchor.node}"
     with answering(doing):
@@ -41,10 +42,12 @@ def disturb(engine: Engine, project: str, anchor: Seen, words: Sequence[str]) ->
         with answering(doing):
             output: Output = container.attach(stream=True, logs=True, demux=True)
             container.start()
-        said = _until_it_holds(output, doing)
+        said = _in_time(output, anchor.node, doing)
     except BaseException:
-        # One that was never started would stay: the engine removes what has ended.
         with suppress(LabError), answering(doing):
+            # Asked first: one that is killed reverts nothing, and the node's network lives on.
+            container.stop(timeout=_STOP_S)
+            # One that was never started would stay: the engine removes what has ended.
             container.remove(force=True)
         raise
     if said is not None:
@@ -54,13 +57,15 @@ def disturb(engine: Engine, project: str, anchor: Seen, words: Sequence[str]) ->
 def calm(engine: Engine, project: str) -> None:
     """End every fault of a project's networks now, and wait until its containers have gone.
 
+    One that was never started stays: it holds nothing, and goes with the rest of the project.
+
     Raises:
         LabError: The engine does not answer.
     """
     labels = (names.FAULT, f"{names.PROJECT}={project}")
     engine.for_each("ending a fault", engine.containers(*labels), _stop)
     until = time.monotonic() + _GONE_WITHIN_S
-    while engine.containers(*labels) and time.monotonic() < until:
+    while any(map(_was_started, engine.containers(*labels))) and time.monotonic() < until:
         time.sleep(_POLL_S)
 
 
@@ -86,6 +91,16 @@ def _create(engine: Engine, project: str, anchor: Seen, words: Sequence[str]) ->
     )
 
 
+def _in_time(output: Output, node: str, doing: str) -> bytes | None:
+    """The same as `_until_it_holds`, unless that takes too long."""
+    with signals_blocked():
+        future = later(lambda: _until_it_holds(output, doing))
+    try:
+        return future.result(START_S)
+    except TimeoutError as error:
+        raise too_late(node) from error
+
+
 def _until_it_holds(output: Output, doing: str) -> bytes | None:
     """None once it holds; what it has said on its standard error where it does not."""
     said = b""
@@ -103,5 +118,10 @@ def _until_it_holds(output: Output, doing: str) -> bytes | None:
             return None
 
 
+def _was_started(container: Container) -> bool:
+    return bool(container.status != "created")
+
+
 def _stop(container: Container) -> None:
-    container.stop(timeout=_STOP_S)
+    if _was_started(container):
+        container.stop(timeout=_STOP_S)

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from lab.backends import NOTHING, Chunk, Say, TaskInfo, looking
+from lab.backends import NOTHING, Chunk, Say, TaskInfo, Unless, looking, never
 from lab.backends.compose import names, sight, state
 from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel
 from lab.backends.compose.cli import child, compose_version, docker, lines_of
@@ -233,13 +233,14 @@ class ComposeEnvironment:
             return "docker-compose.yml", text
         return "containers.json", json.dumps(self._containers(), indent=2, sort_keys=True) + "\n"
 
-    def down(self, say: Say) -> None:
+    def down(self, say: Say, *, unless: Unless = never) -> None:
         """Remove every container, network and volume with the project's label.
 
         Raises:
             LabError: Another command boots it or takes it down now, or the engine refused.
         """
         with state.locked(self.project):
+            unless()
             calm(self._engine, self.project)
             remove(self._engine, self.project, say)
             state.forget(self.project)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from lab.backends import Check, Environment, Say, no_check
@@ -57,21 +58,24 @@ class LocalBackend:
         Raises:
             LabError: It did not come up; nothing is left behind.
         """
-        try:
-            with state.locked(plan.name):
-                return self._up(plan, root.resolve(), say, check)
-        except OSError as error:
-            raise LabError(
-                f"the state directory {state.base()} cannot be used: {error.strerror}",
-                "make room on it, or name another one in LAB_STATE",
-            ) from error
+        with ExitStack() as held:
+            with _state_directory():
+                held.enter_context(state.locked(plan.name))
+            return self._up(plan, root.resolve(), say, check)
 
     def find(self, project: str) -> LocalEnvironment | None:
         """The environment of this name that is up, whatever directory one stands in."""
-        return next((each for each in _found() if each.project == project), None)
+        if all(place.directory.name != project for place in state.places()):
+            return None
+        there = self.find_volume(project)
+        return there if there is not None and there.alive() else None
 
     def find_volume(self, project: str) -> LocalEnvironment | None:
-        """What is left of an environment: up, or dead with its run volume."""
+        """What is left of an environment: up, or dead with its run volume.
+
+        Raises:
+            LabError: Its record cannot be read.
+        """
         place = state.place(project)
         record = place.read()
         return None if record is None else LocalEnvironment(place, record)
@@ -118,6 +122,18 @@ class LocalBackend:
         check_free(ports)
 
 
+@contextmanager
+def _state_directory() -> Iterator[None]:
+    """Say of what fails in the block that it is the state directory's fault."""
+    try:
+        yield
+    except OSError as error:
+        raise LabError(
+            f"the state directory {state.base()} cannot be used: {error.strerror}",
+            "make room on it, or name another one in LAB_STATE",
+        ) from error
+
+
 def _found() -> Iterator[LocalEnvironment]:
     for place in state.places():
         record = place.read()
@@ -128,12 +144,14 @@ def _found() -> Iterator[LocalEnvironment]:
 def _boot(
     plan: Plan, kind: Isolation, place: Place, *, root: Path, say: Say, check: Check
 ) -> LocalEnvironment:
-    if place.directory.exists():
-        # What a dead environment has left; its runs were kept until now.
-        shutil.rmtree(place.directory)
-    place.runs.mkdir(parents=True, mode=0o700)
+    with _state_directory():
+        if place.directory.exists():
+            # What a dead environment has left; its runs were kept until now.
+            shutil.rmtree(place.directory)
+        place.runs.mkdir(parents=True, mode=0o700)
+        log = place.log.open("ab")
     prefix = isolation.UNSHARE if kind is Isolation.NAMESPACES else ()
-    with place.log.open("ab") as log:
+    with log:
         supervisor = subprocess.Popen(
             [*prefix, *command("lab.backends.local.supervisor"), str(place.directory)],
             env=environ(),

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import select
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from lab.backends.disturbing import START_S, refused, too_late
 from lab.backends.local.interpreter import command, environ
 from lab.task.netfault import MODULE
+
+_STOP_S: Final = 5.0
+"""Seconds that a fault gets to revert what it has done."""
 
 
 def disturb(
@@ -44,7 +50,16 @@ def disturb(
                 process.returncode = 0
                 return
         if not ready:
-            process.kill()
+            _end(process)
         process.wait()
         said.seek(0)
         raise refused(node, said.read()) if ready else too_late(node)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the fault too, which may be a child of what has entered the node; gently at first."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)

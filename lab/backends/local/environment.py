@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lab.backends import NOTHING, Chunk, Say, TaskInfo, looking
+from lab.backends import NOTHING, Chunk, Say, TaskInfo, Unless, looking, never
 from lab.backends.hearing import check_hearing
 from lab.backends.local import state
 from lab.backends.local.disturb import disturb
@@ -299,13 +299,16 @@ class LocalEnvironment:
         """`processes.json`: nodes, tasks and the variables that they were started with."""
         return "processes.json", self._record.to_json()
 
-    def down(self, say: Say) -> None:
+    def down(self, say: Say, *, unless: Unless = never) -> None:
         """End every process of it and remove its directory, with the run volume.
 
         Raises:
             LabError: Another command boots it or takes it down now, or something of it is left.
         """
         with state.locked(self.project):
+            if self._place.read() != self._record:
+                return  # another command has taken it down since, and may have booted anew
+            unless()
             say(f"local: taking down {self.project}")
             self.end()
 

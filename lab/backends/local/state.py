@@ -10,16 +10,19 @@ import json
 import os
 import re
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lab.backends import locking
 from lab.backends.local.process import Identity
 from lab.errors import LabError
 from lab.plan import Link
 from lab.task.protocol import write_atomically
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 GO = b"go\n"
 """What the supervisor waits for: it is on record now, and may start agents."""
@@ -110,12 +113,13 @@ class EnvironmentRecord:
             raw: dict[str, Any] = json.loads(text)
             return cls(
                 **{
-                    **raw,
+                    **_known(cls, raw),
                     "isolation": Isolation(raw["isolation"]),
-                    "process": Identity(**raw["process"]),
+                    "process": Identity(**_known(Identity, raw["process"])),
                     "nodes": tuple(_node(node) for node in raw["nodes"]),
                     "tasks": tuple(
-                        TaskRecord(**{**task, "gpus": tuple(task["gpus"])}) for task in raw["tasks"]
+                        TaskRecord(**{**_known(TaskRecord, task), "gpus": tuple(task["gpus"])})
+                        for task in raw["tasks"]
                     ),
                 }
             )
@@ -123,8 +127,13 @@ class EnvironmentRecord:
             raise ValueError(f"not an environment: {error}") from error
 
 
+def _known(kind: type[DataclassInstance], raw: dict[str, Any]) -> dict[str, Any]:
+    """Those of the keys that are known here; a later lab may have written more."""
+    return {field.name: raw[field.name] for field in fields(kind) if field.name in raw}
+
+
 def _node(raw: dict[str, Any]) -> NodeRecord:
-    link = Link(**raw["link"]) if raw["link"] is not None else None
+    link = Link(**_known(Link, raw["link"])) if raw["link"] is not None else None
     return NodeRecord(raw["name"], raw["ip"], link)
 
 
@@ -163,11 +172,20 @@ class Place:
         return self.directory / "output" / f"{task}.ended"
 
     def read(self) -> EnvironmentRecord | None:
-        """The environment; None where none was booted."""
+        """The environment; None where none was booted.
+
+        Raises:
+            LabError: There is a record, and it cannot be read.
+        """
         try:
             return EnvironmentRecord.from_json(self.record.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
+        except FileNotFoundError:
             return None
+        except ValueError as error:
+            raise LabError(
+                f"{self.record} cannot be read: {error}",
+                f"end what still runs of it, then remove {self.directory}",
+            ) from error
 
     def write(self, record: EnvironmentRecord) -> None:
         """Describe it, atomically."""

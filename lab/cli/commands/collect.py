@@ -6,6 +6,7 @@ from typing import Annotated
 
 from lab.backends.choose import backends
 from lab.cli.arguments import Word
+from lab.cli.inturn import in_turn
 from lab.cli.options import RunsDir
 from lab.cli.output import say
 from lab.errors import InputError
@@ -28,11 +29,14 @@ def command(
     known = backends()
     ask = Volumes(lambda: known)
     if run is None:
-        for environment in reachable(known, here):
-            bring_all_home(environment, home, say)
-        for each in all_runs(home):
-            if not is_followed(each):
-                settle(each, ask)
+        with in_turn() as one:
+            for environment in reachable(known, here):
+                with one():
+                    bring_all_home(environment, home, say)
+            for each in all_runs(home):
+                if not is_followed(each):
+                    with one():
+                        settle(each, ask)
         say(f"all that there is of every run is in {home}")
         return
     found = locate(run, home, known, here)

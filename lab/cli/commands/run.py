@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Final
 
+from lab.backends import Environment
 from lab.backends.choose import AUTO, Choice, backends, check_same, choose
-from lab.backends.proof import boot
+from lab.backends.proof import prove
 from lab.cli import planning
 from lab.cli.arguments import Flag, Rest, Switch, Word
 from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict
@@ -24,6 +25,7 @@ from lab.run.faulting import asked, check_followed
 from lab.run.homecoming import bring_leftovers_home
 from lab.run.launch import Order, prepare
 from lab.run.program import names_a_program, read_program
+from lab.run.standing import Volumes
 from lab.run.summary import Summary, summarize
 from lab.run.telemetry import followed
 from lab.schedule import parse_start
@@ -127,10 +129,11 @@ def command(
         faults=fault or (),
     )
     argv: tuple[str, ...] = (*wanted.args, *rest)
+    known = backends()
     resumes = None
     if resume is not None:
-        resumes, argv = resumed(resume, home, wanted, argv, data)
-    chosen = choose(backend, plan, root, backends(), say)
+        resumes, argv = resumed(resume, home, wanted, argv, data, ask=Volumes(lambda: known))
+    chosen = choose(backend, plan, root, known, say)
     order = Order(
         experiment=wanted,
         argv=argv,
@@ -167,9 +170,16 @@ def command(
 
 
 def _conduct(run: RunDir, order: Order, chosen: Choice, *, keep: bool, detach: bool) -> Summary:
+    def boot(defer: Callable[[], None]) -> Environment:
+        def check(environment: Environment) -> None:
+            prove(environment, order.plan, say)
+            defer()
+
+        return chosen.backend.up(order.plan, root=order.root, say=say, check=check)
+
     return conduct(
         run,
-        boot=lambda: boot(chosen.backend, order.plan, root=order.root, say=say),
+        boot=boot,
         found=chosen.environment,
         keep=keep,
         detach=detach,

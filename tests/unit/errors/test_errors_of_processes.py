@@ -85,6 +85,17 @@ def test_a_state_directory_that_is_none(root: Path) -> None:
     assert "cannot be used: " in up(a_plan(), root)
 
 
+def test_another_fault_is_not_the_state_directory_s(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "command", lambda module: ["/no/such/python"])
+    with pytest.raises(FileNotFoundError, match="/no/such/python"):
+        LocalBackend().up(a_plan(), root=root, say=lambda line: None)
+    (state.base() / "mine").rename(state.base() / "was")
+    (state.base() / "mine").write_text("a file")
+    assert "the state directory" in up(a_plan(), root)
+
+
 def test_an_environment_that_is_up_already(root: Path) -> None:
     stored(a_record())
     assert "the local environment 'demo' is up already, for /p; use it" in up(a_plan("demo"), root)

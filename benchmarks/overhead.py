@@ -1,0 +1,130 @@
+"""What the helper and the agents take of the CPUs while the programs train."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks import pairs
+from benchmarks.measure import Setting, say, told
+from benchmarks.outcome import Outcome, Target
+from benchmarks.trainings import CLUSTER, PROGRAM, ROOT, TrainingError, Workplace
+
+TARGET: Final = Target("at most", 0.01)
+STEPS, QUICK_STEPS = 6_000, 1_500
+_EVERY_S: Final = 0.2
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+HOW: Final = (
+    "CPU seconds of the helper, the supervisor and the four agents, against those of the four"
+    " programs (mnist_async.py, softmax, 1 ps and 3 workers, {steps:,} global steps) in the same"
+    " time, by the kernel's count: from the first look at which every program had written its first"
+    " records until the last at which all of them were there. On local, with the plain view."
+)
+
+
+def measure(setting: Setting) -> list[Outcome]:
+    """The share, on local."""
+    steps = QUICK_STEPS if setting.quick else STEPS
+    say(f"overhead on local: {setting.pairs} runs")
+    one = told("helper and agents / programs", lambda: share(setting.place, steps), _shown)
+    values = [one() for _ in range(setting.pairs)]
+    return [
+        Outcome(
+            key="overhead-local",
+            what="CPU time of the helper and the agents / of the programs",
+            unit="ratio",
+            target=TARGET,
+            found=pairs.estimate(values),
+            how=HOW.format(steps=steps),
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """CPU seconds so far.
+
+    Attributes:
+        lab: Of the helper, the supervisor and the agents.
+        programs: Of the programs.
+        count: How many programs there are.
+    """
+
+    lab: float
+    programs: float
+    count: int
+
+
+def share(place: Workplace, steps: int) -> float:
+    """What the lab took, as a share of what the programs took, while all of them trained.
+
+    Raises:
+        TrainingError: The run did not succeed, or was over too soon.
+    """
+    runs = Path(tempfile.mkdtemp(prefix="runs-", dir=place.folder))
+    command = [sys.executable, "-m", "lab", "run", "async", "--backend", "local", "--gpus", "none"]
+    command += ["--cluster", str(CLUSTER), "--runs-dir", str(runs), f"--global_steps={steps}"]
+    with (place.folder / "said").open("wb") as said:
+        process = subprocess.Popen(
+            command,
+            env=place.environ,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        )
+        looks = list(_looks(place, process, runs))
+        if process.wait() != 0:
+            last = (place.folder / "said").read_text(errors="replace")[-2000:]
+            raise TrainingError(f"lab run ended with {process.returncode}: {last}")
+    most = max((look.count for look in looks), default=0)
+    whole = [look for look in looks if look.count == most]
+    if len(whole) < 2:  # noqa: PLR2004
+        raise TrainingError("the training was over before two looks at it")
+    first, last_look = whole[0], whole[-1]
+    return (last_look.lab - first.lab) / (last_look.programs - first.programs)
+
+
+def _looks(place: Workplace, process: subprocess.Popen[bytes], runs: Path) -> Iterator[Spent]:
+    """What was spent, five times a second, once every program has sent a record of a step."""
+    while process.poll() is None:
+        time.sleep(_EVERY_S)
+        if _all_train(runs):
+            yield _spent(f"LAB_STATE={place.environ['LAB_STATE']}".encode())
+
+
+def _all_train(runs: Path) -> bool:
+    files = [*runs.glob("*/tasks/worker-*.jsonl")]
+    return len(files) > 0 and all('"kind": "step"' in file.read_text() for file in files)
+
+
+def _spent(marker: bytes) -> Spent:
+    lab = programs = 0.0
+    count = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if marker not in (folder / "environ").read_bytes():
+                continue
+            command = (folder / "cmdline").read_bytes()
+            fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        seconds = (int(fields[11]) + int(fields[12])) / _TICKS
+        if PROGRAM.encode() in command:
+            programs += seconds
+            count += 1
+        else:
+            lab += seconds
+    return Spent(lab, programs, count)
+
+
+def _shown(value: float) -> str:
+    return f"{value:.2%}"
