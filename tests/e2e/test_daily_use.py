@@ -184,7 +184,8 @@ def counted(home: Path, task: str) -> tuple[list[int], list[int]]:
 def test_the_helper_is_killed_and_another_takes_over(project: Path) -> None:
     path = write(project, "takenover.py", COUNTS.replace("LINES", "250"))
     helper = start(project, "run", path)
-    wait_for("record", lambda: any((project / "runs").glob("*-takenover-*/tasks/worker-1.jsonl")))
+    # Logs come behind all records, the last worker's last.
+    wait_for("line", lambda: any((project / "runs").glob("*-takenover-*/logs/worker-1.log")))
     helper.kill()
     helper.communicate()
     (home,) = homes(project, "takenover")
