@@ -247,8 +247,15 @@ def test_what_a_killed_helper_leaves_is_found_and_removed(project: Path, after: 
     wait_for(moments[after], after, PATIENCE_S)
     process.kill()
     process.communicate()
-    time.sleep(3)  # a run that has just begun may be between two moments of its helper
-    (row,) = json.loads(lab(project, "runs", "--json")[0])
+    rows: list[dict[str, Any]] = []
+
+    def settled() -> bool:
+        """A run that has just begun may be between two moments of its helper."""
+        rows[:] = json.loads(lab(project, "runs", "--json")[0])
+        return bool(rows[0]["note"]) or rows[0]["state"] == "lost"
+
+    wait_for(settled, "what is said of the run", PATIENCE_S)
+    (row,) = rows
     if after == "the submission":
         assert row["note"] == f"nobody follows it: `lab attach {row['run_id']}`"
     else:
