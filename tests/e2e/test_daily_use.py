@@ -50,6 +50,7 @@ for epoch in range(3):
 print("worker=%d, final accuracy = 0.8894000053405762" % flags.task_id)
 """
 
+WORKERS = ("worker-0", "worker-1")
 COUNTS = """\
 import os, signal, time
 
@@ -181,11 +182,17 @@ def counted(home: Path, task: str) -> tuple[list[int], list[int]]:
     )
 
 
+def brought_first(project: Path, task: str) -> bool:
+    """Whether the newest run's first lines and records of the task are at home."""
+    (home,) = homes(project, "takenover") or [project]
+    files = (home / f"logs/{task}.log", home / f"tasks/{task}.jsonl")
+    return all(file.is_file() and "\n" in file.read_text() for file in files)
+
+
 def test_the_helper_is_killed_and_another_takes_over(project: Path) -> None:
     path = write(project, "takenover.py", COUNTS.replace("LINES", "250"))
     helper = start(project, "run", path)
-    # Logs come behind all records, the last worker's last.
-    wait_for("line", lambda: any((project / "runs").glob("*-takenover-*/logs/worker-1.log")))
+    wait_for("line of each", lambda: all(brought_first(project, task) for task in WORKERS))
     helper.kill()
     helper.communicate()
     (home,) = homes(project, "takenover")
@@ -198,7 +205,7 @@ def test_the_helper_is_killed_and_another_takes_over(project: Path) -> None:
     assert "training" in err
     assert brought < 250
     for _ in range(2):
-        for task in ("worker-0", "worker-1"):
+        for task in WORKERS:
             assert counted(home, task) == (list(range(250)), list(range(1, 251)))
         # Again brings nothing twice.
         lab(project, "collect", home.name)
