@@ -21,7 +21,7 @@ from lab.predict.terminal import Screen, scores_table
 from lab.run.directory import RunDir, RunInfo, find_run, runs_dir
 from lab.run.project import check_data_dir
 from lab.run.summary import summarize
-from lab.task.data import Floats
+from lab.task.data import Floats, scaled
 from lab.task.model import SavedModel
 from lab.task.text import visible
 
@@ -183,7 +183,7 @@ def _compare(evaluation: Evaluation, recorded: float | None) -> None:
 def _answer(evaluation: Evaluation, place: int) -> Answer:
     predicted = int(evaluation.predicted[place])
     return Answer(
-        image=evaluation.examples.images[place],
+        image=scaled(evaluation.examples.pixels[place]),
         predicted=predicted,
         probability=float(evaluation.probabilities[place, predicted]),
         label=int(evaluation.examples.labels[place]),

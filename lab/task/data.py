@@ -37,6 +37,7 @@ _LABELS_MAGIC: Final = 0x0801
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
 
 
 class DataError(Exception):
@@ -57,13 +58,21 @@ class DataError(Exception):
 class Examples:
     """Images with their labels.
 
+    They are kept as they are in the file, a byte a pixel: a quarter of the memory that they take
+    as numbers in [0, 1], which no program needs of all of them at once.
+
     Attributes:
-        images: Float32 in [0, 1], shape [n, 784], row by row.
+        pixels: uint8, shape [n, 784], row by row.
         labels: The digits, int32, shape [n].
     """
 
-    images: Floats
+    pixels: Bytes
     labels: Ints
+
+    @property
+    def images(self) -> Floats:
+        """All images, float32 in [0, 1], shape [n, 784]."""
+        return scaled(self.pixels)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -90,7 +99,7 @@ class Examples:
                 `[seed, 1 + task_index]` (not 0: NumPy takes `[5, 0]` for the same seed as `5`).
 
         Yields:
-            Images of shape [batch_size, 784] and labels of shape [batch_size].
+            Images in [0, 1], shape [batch_size, 784], and labels, shape [batch_size].
 
         Raises:
             DataError: There are fewer images than one batch takes.
@@ -101,7 +110,7 @@ class Examples:
             order = random.permutation(len(self))
             for batch in range(count):
                 chosen = order[batch * batch_size : (batch + 1) * batch_size]
-                yield self.images[chosen], self.labels[chosen]
+                yield scaled(self.pixels[chosen]), self.labels[chosen]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +132,7 @@ def load_mnist(data_dir: Path | None = None) -> Mnist:
             None takes the files that are shipped, and checks their SHA-256.
 
     Returns:
-        The images in [0, 1] and their labels.
+        The images and their labels.
 
     Raises:
         DataError: A file is missing, unreadable, damaged, or not what its name says.
@@ -133,8 +142,8 @@ def load_mnist(data_dir: Path | None = None) -> Mnist:
     held_back = math.ceil(len(joined) / VALIDATION_SHARE)
     split = len(joined) - held_back
     return Mnist(
-        train=Examples(joined.images[:split], joined.labels[:split]),
-        validation=Examples(joined.images[split:], joined.labels[split:]),
+        train=Examples(joined.pixels[:split], joined.labels[:split]),
+        validation=Examples(joined.pixels[split:], joined.labels[split:]),
         test=_read_examples(data_dir, "t10k"),
     )
 
@@ -166,9 +175,12 @@ def _read_examples(data_dir: Path | None, part: str) -> Examples:
         raise _error(labels_path, what, "give one label for each image")
     if digits.max() >= CLASSES:
         raise _error(labels_path, f"has a label {digits.max()}", "give digits from 0 to 9")
-    images = pixels.reshape(len(pixels), PIXELS).astype(np.float32)
-    images /= 255.0
-    return Examples(images, digits.astype(np.int32))
+    return Examples(pixels.reshape(len(pixels), PIXELS), digits.astype(np.int32))
+
+
+def scaled(pixels: Bytes) -> Floats:
+    """Pixels as numbers in [0, 1]."""
+    return np.divide(pixels, np.float32(255), dtype=np.float32)
 
 
 def _find(data_dir: Path | None, name: str) -> Path:
@@ -194,7 +206,7 @@ def _check(path: Path) -> None:
         )
 
 
-def _read(path: Path, magic: int, shape: tuple[int, ...]) -> npt.NDArray[np.uint8]:
+def _read(path: Path, magic: int, shape: tuple[int, ...]) -> Bytes:
     """Read an IDX file whose items have this shape: an array of shape [n, *shape]."""
     try:
         with path.open("rb") as file:
@@ -209,7 +221,7 @@ def _read(path: Path, magic: int, shape: tuple[int, ...]) -> npt.NDArray[np.uint
 
 def _parse(
     path: Path, stream: BinaryIO | gzip.GzipFile, magic: int, shape: tuple[int, ...]
-) -> npt.NDArray[np.uint8]:
+) -> Bytes:
     layout = struct.Struct(f">{2 + len(shape)}I")
     header = stream.read(layout.size)
     if len(header) < layout.size or header[:4] != magic.to_bytes(4):

@@ -198,10 +198,10 @@ def test_a_file_that_may_not_be_read(own: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def examples(count: int) -> Examples:
-    """Examples whose label and first pixel are their number."""
-    images = np.zeros((count, 784), np.float32)
-    images[:, 0] = np.arange(count)
-    return Examples(images, np.arange(count, dtype=np.int32))
+    """Examples whose label is their number, and whose first two pixels tell it."""
+    pixels = np.zeros((count, 784), np.uint8)
+    pixels[:, 0], pixels[:, 1] = np.divmod(np.arange(count), 256)
+    return Examples(pixels, np.arange(count, dtype=np.int32))
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 5))
@@ -217,7 +217,10 @@ def test_an_epoch_has_every_image_at_most_once(count: int, batch_size: int, seed
         seen = []
         for images, labels in islice(stream, batches):
             assert images.shape == (batch_size, 784)
-            np.testing.assert_array_equal(images[:, 0], labels)
+            assert images.dtype == np.float32
+            # Bit by bit: what a byte is as a float32 in [0, 1] does not depend on who asks.
+            np.testing.assert_array_equal(images, part.images[labels])
+            np.testing.assert_array_equal(images[:, 1], (labels % 256).astype(np.float32) / 255)
             seen += labels.tolist()
         assert len(set(seen)) == len(seen) == batches * batch_size
         assert count - len(seen) < batch_size

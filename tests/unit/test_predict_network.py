@@ -170,8 +170,8 @@ def test_a_damaged_file_is_refused_or_read(scratch: RunDir, data: st.DataObject)
 
 
 def evaluation(labels: list[int], predicted: list[int]) -> Evaluation:
-    images = np.zeros((len(labels), 784), np.float32)
-    examples = Examples(images, np.array(labels, np.int32))
+    pixels = np.zeros((len(labels), 784), np.uint8)
+    examples = Examples(pixels, np.array(labels, np.int32))
     return Evaluation(examples, np.array(predicted), np.zeros((len(labels), 10)))
 
 
