@@ -51,6 +51,7 @@ class Collector:
     on_replace: Callable[[str, bytes], None] = lambda _path, _data: None
     refused: list[str] = field(default_factory=list)
     _sizes: dict[str, int] = field(default_factory=dict)
+    _folders: set[Path] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._sizes.update(sizes_at_home(self.root))
@@ -106,9 +107,12 @@ class Collector:
 
     def _prepare(self, path: str) -> Path:
         target = self.root / path
+        if target.parent in self._folders:
+            return target
         if not target.parent.resolve().is_relative_to(self.root.resolve()):
             raise LabError(f"{target.parent} leads out of {self.root}", "remove that link")
         target.parent.mkdir(parents=True, exist_ok=True)
+        self._folders.add(target.parent)
         return target
 
 

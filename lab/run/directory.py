@@ -150,10 +150,10 @@ class RunInfo:
         """Names of all tasks, in the cluster's order."""
         return task_names(self.cluster)
 
-    def can_do_without(self, task: str) -> bool:
-        """Whether the run goes on when this task has failed."""
-        free = not self.is_service(task) and task != chief_of(self.task_names())
-        return free and self.on_failure is OnFailure.CONTINUE
+    @property
+    def chief(self) -> str | None:
+        """The task that initializes and saves, if any."""
+        return chief_of(self.task_names())
 
     def is_service(self, task: str) -> bool:
         """Whether this task serves the others and ends when they have ended."""

@@ -30,6 +30,7 @@ from lab.task.voice import Voice
 from lab.task.volume import VolumeBusy, submit
 
 _POLL_S = 0.1
+_STEADY_POLL_S = 0.3  # a program's end wakes the agent at once
 _SUBMIT_AGAIN_S = 1.0
 _EXIT_USAGE = 2
 
@@ -112,7 +113,8 @@ class Agent:
                 code = self._verdict.exit_code() if self._idle() and self._verdict else None
                 if code is not None:
                     return self._conclude(code)
-                self._stop.wait(_POLL_S)
+                steady = self._execution is not None and self._execution.is_steady
+                self._stop.wait(_STEADY_POLL_S if steady else _POLL_S)
             self._wind_up(self._stop.reason)
         finally:
             if self._execution is not None:

@@ -8,28 +8,25 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lab.task import command, memory, states, verdicts
+from lab.task import command, memory, verdicts
 from lab.task.child import Program
 from lab.task.disturbance import Disturbances
 from lab.task.gate import Gate, highest_step
 from lab.task.identity import Identity
 from lab.task.output import Output
+from lab.task.own_status import OwnStatus
 from lab.task.place import Place
 from lab.task.presence import Pulses
 from lab.task.protocol import Attempt, Request, TaskStatus, Volume
 from lab.task.stall import Stall
 from lab.task.states import Cause, State
-from lab.task.statuses import Statuses, read_status, write_status
+from lab.task.statuses import Statuses
+from lab.task.stopping import GRACE_S, Stopping
 from lab.task.text import short
 from lab.task.verdicts import Verdict
 from lab.task.voice import Voice
 
-GRACE_S = 5.0
-"""From SIGTERM to SIGKILL."""
-
 _DRAIN_S = 3.0
-_RETRY_S = 1.0
-_TELL_S = 1.0
 _EARLIER = 5  # attempts that a status tells of: it has to stay within a block of the disk
 
 
@@ -51,8 +48,12 @@ class Execution:
         self._request = request
         self._voice = voice
         self._volume = Volume(place.runs)
-        self._path = self._volume.status(request.run_id, place.task)
-        self._status = read_status(self._path, place.task)
+        self._status = OwnStatus(
+            self._volume.status(request.run_id, place.task),
+            place.task,
+            lambda error: voice.say(self._cannot_write(error).reason),
+        )
+        self._stopping = Stopping()
         self._statuses = Statuses(self._volume, request.run_id, request.tasks())
         peers = [task for task in request.tasks() if task != place.task]
         self._pulses = Pulses(self._volume, peers, patient=request.restarts > 0)
@@ -71,28 +72,34 @@ class Execution:
         self._waits_for = ""  # why it is not training yet, in words
         self._again: str | None = None  # why the program is ended only to be started again
         self._oom_kills: int | None = None  # before the program was started
-        self._told_at = 0.0  # when the others were last told where this task stands
-        self._verdict: Verdict | None = None
         self._leaves = False  # this agent is told to go, and may come back
         self._has_left = False
-        self._term_at: float | None = None  # when the program is to be told to end
-        self._kill_at: float | None = None  # when it is to be ended
-        self._retry_at: float | None = None  # when to write a state that could not be written
+        self._is_steady = False
 
     @property
     def run_id(self) -> str:
         """The run."""
         return self._request.run_id
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether training goes on and nothing is due, so that a look now and then will do."""
+        return self._is_steady
+
+    @property
+    def _now(self) -> TaskStatus:
+        """Where the task stands."""
+        return self._status.now
+
     def begin(self) -> None:
         """Take the run up: start the program, unless it has to wait or the run is over already."""
-        if self._status.state is not State.PENDING:
+        if self._now.state is not State.PENDING:
             reason = "its agent was started again in the middle of the run"
             self._count(Attempt(reason, Cause.NODE_LOST, *self._span()))
         seen = self._statuses.refresh()
         self._watch(seen)
-        if self._verdict is not None:
-            self._end(self._verdict)
+        if self._stopping.verdict is not None:
+            self._end(self._stopping.verdict)
             return
         path = command.program_path(self._place, self._request)
         if not path.is_file():
@@ -106,33 +113,37 @@ class Execution:
         """Look at everything once; True as soon as the task has ended and its state is written."""
         if self._has_left:
             return True
-        if self._status.state.ended:
-            if self._retry_at is not None and time.monotonic() >= self._retry_at:
-                self._write(self._status)
-            return self._retry_at is None
+        if self._now.state.ended:
+            self._status.retry()
+            return self._status.is_kept
         seen = self._statuses.refresh()
         self._pulses.beat()
         self._declare_lost(seen)
         self._disturb(seen)
+        self._is_steady = False
         if self._program is not None and self._program.ended():
             self._finish(self._program)
-        elif self._verdict is not None:
+        elif self._stopping.verdict is not None:
             self._press(seen)
         elif self._to_start:
             self._watch(seen)
             self._start_in_time(seen)
         else:
             self._watch(seen)
-            if self._verdict is None:
+            if self._stopping.verdict is None:
                 self._let_train(seen)
                 self._progress()
-        if self._verdict is not None and self._program is None and not self._status.state.ended:
-            self._end(self._verdict)
-        return self._has_left or (self._status.state.ended and self._retry_at is None)
+                self._is_steady = not self._request.faults and any(
+                    status.state is State.TRAINING for status in seen.values()
+                )
+        verdict = self._stopping.verdict
+        if verdict is not None and self._program is None and not self._now.state.ended:
+            self._end(verdict)
+        return self._has_left or (self._now.state.ended and self._status.is_kept)
 
     def leave(self, reason: str, *, grace_s: float = GRACE_S) -> None:
         """End the program because this agent is told to go, and may not come back."""
-        self._leaves = self._status.attempt < self._request.restarts
+        self._leaves = self._now.attempt < self._request.restarts
         self.stop(Verdict(State.CANCELLED, reason, Cause.INTERRUPTED), grace_s=grace_s)
 
     def stop(self, verdict: Verdict, *, grace_s: float = GRACE_S) -> None:
@@ -141,15 +152,10 @@ class Execution:
         A service gets its SIGTERM only when the others have ended, but no later than after a
         grace of its own: the chief may be saving what the service holds.
         """
-        now = time.monotonic()
-        if self._verdict is None:
-            self._verdict = verdict
+        if self._stopping.verdict is None:
             self._disturbances.release()
-            self._term_at = now
-            if self._serves() and verdict.state is State.CANCELLED:
-                self._term_at = now + grace_s
-        if grace_s == 0 or self._kill_at is None:
-            self._kill_at = (now if grace_s == 0 else self._term_at or now) + grace_s
+        patiently = self._serves() and verdict.state is State.CANCELLED
+        self._stopping.decide(verdict, grace_s=grace_s, patiently=patiently)
 
     def abort(self) -> None:
         """End the program at once, without a word."""
@@ -161,11 +167,11 @@ class Execution:
 
     def _start_in_time(self, seen: Mapping[str, TaskStatus]) -> None:
         """Start the program if it may, otherwise say what it waits for."""
-        if self._verdict is not None:
+        if self._stopping.verdict is not None:
             return
         if not self._gate.may_start(seen):
             self._waits_for = self._gate.waits_for(seen)
-            self._tell(replace(self._status, message=self._waits_for))
+            self._status.tell(replace(self._now, message=self._waits_for))
             return
         self._to_start = False
         try:
@@ -176,7 +182,7 @@ class Execution:
 
     def _start(self) -> None:
         place, request = self._place, self._request
-        environ = command.environ(place, request, self._status.attempt, os.environ)
+        environ = command.environ(place, request, self._now.attempt, os.environ)
         argv = command.argv(place, request)
         program = Program(argv, environ, self._volume.run(request.run_id))
         try:
@@ -185,7 +191,7 @@ class Execution:
                 self._volume.records(request.run_id, place.task),
                 self._volume.log(request.run_id, place.task),
                 self._voice.echo,
-                Identity(request.run_id, self._status.attempt, place.job, place.index),
+                Identity(request.run_id, self._now.attempt, place.job, place.index),
             )
         except OSError:
             # Nobody would read it, nor ever end it.
@@ -196,11 +202,11 @@ class Execution:
         self._oom_kills = memory.kills()
         self._output.start()
         self._voice.say(f"run {self.run_id}: {request.program} has started")
-        if self._status.attempt:
-            self._output.note(f"attempt {self._status.attempt} begins: {self._status.reason}")
-        self._write(
+        if self._now.attempt:
+            self._output.note(f"attempt {self._now.attempt} begins: {self._now.reason}")
+        self._status.write(
             replace(
-                self._status,
+                self._now,
                 state=State.STARTING,
                 pid=program.pid,
                 started_unix=time.time(),
@@ -232,46 +238,39 @@ class Execution:
     def _count(self, ended: Attempt) -> None:
         """Begin a further attempt."""
         peers = self._statuses.refresh().values() if self._request.gang else ()
-        attempt = max([self._status.attempt + 1, *(peer.attempt for peer in peers)])
-        self._write(
+        attempt = max([self._now.attempt + 1, *(peer.attempt for peer in peers)])
+        self._status.write(
             TaskStatus(
                 self._place.task,
                 State.STARTING,
                 attempt=attempt,
                 reason=short(ended.reason),
-                earlier=(*self._status.earlier, ended)[-_EARLIER:],
+                earlier=(*self._now.earlier, ended)[-_EARLIER:],
             )
         )
 
     def _span(self) -> tuple[float | None, float, int | None]:
-        return self._status.started_unix, time.time(), self._status.global_step
+        return self._now.started_unix, time.time(), self._now.global_step
 
     # ---- while it runs
 
     def _progress(self) -> None:
-        """Tell the others where this task stands: a new state at once, all else once a second."""
+        """Tell the others where this task stands."""
         if self._output is not None:
-            self._tell(self._told(self._output))
-
-    def _tell(self, told: TaskStatus) -> None:
-        if told.state is not self._status.state:
-            self._write(told)
-        elif told != self._status and time.monotonic() - self._told_at >= _TELL_S:
-            # What a crash of the machine takes of it, the records have.
-            self._write(told, durable=False)
+            self._status.tell(self._told(self._output))
 
     def _told(self, output: Output) -> TaskStatus:
         """From starting to ready to training, and how far, as the records tell."""
-        state = self._status.state
+        state = self._now.state
         if output.training:
             state = State.TRAINING
         elif output.started:
             state = State.READY
         return replace(
-            self._status,
+            self._now,
             state=state,
             # Why it was started again is told while it starts; `earlier` keeps it.
-            reason=self._status.reason if state is State.STARTING else "",
+            reason=self._now.reason if state is State.STARTING else "",
             global_step=output.global_step,
             stepped_unix=output.stepped_unix,
             message=self._waits_for or self._disturbances.under or output.message,
@@ -279,7 +278,7 @@ class Execution:
 
     def _disturb(self, seen: Mapping[str, TaskStatus]) -> None:
         """Do to the program what a fault says that was asked for."""
-        if self._verdict is not None:
+        if self._stopping.verdict is not None:
             return
         step = highest_step(self._request, seen)
         for line in self._disturbances.step(self._program, self._gate.elapsed_s, step):
@@ -292,7 +291,7 @@ class Execution:
         mine, request = seen[self._place.task], self._request
         if self._output is not None and self._output.fault is not None:
             self.stop(self._cannot_write(self._output.fault))
-        elif self._retry_at is not None:
+        elif not self._status.is_kept:
             self.stop(self._cannot_write(None))
         elif mine.state is State.LOST:
             self.stop(Verdict(State.LOST, mine.reason, Cause.NODE_LOST))
@@ -319,15 +318,8 @@ class Execution:
         """A verdict stands and the program has not ended: tell it, and then end it."""
         if self._volume.kill(self.run_id).exists():
             self.stop(Verdict(State.CANCELLED), grace_s=0.0)
-        now = time.monotonic()
-        if self._program is None:
-            return
-        if self._kill_at is not None and now >= self._kill_at:
-            self._program.signal(signal.SIGKILL)
-        elif self._term_at is not None and (now >= self._term_at or self._others_ended(seen)):
-            self._program.signal(signal.SIGTERM)
-            self._term_at = None
-            self._kill_at = now + GRACE_S
+        if self._program is not None:
+            self._stopping.press(self._program, alone=self._others_ended(seen))
 
     def _serves(self) -> bool:
         # A cluster of services only has nobody to wait for: there each ends by itself.
@@ -341,7 +333,7 @@ class Execution:
             self._pulses.declare_lost(self._volume, self.run_id, seen)
         except OSError as error:
             # The lost one keeps its old state for now; this task has its own reason to stop.
-            if self._verdict is None:
+            if self._stopping.verdict is None:
                 self.stop(self._cannot_write(error))
 
     # ---- the end
@@ -354,24 +346,24 @@ class Execution:
         self._output.finish(_DRAIN_S)
         self._progress()
         self._program = None
-        self._status = replace(
+        self._status.now = replace(
             self._told(self._output),
             exit_code=code if code >= 0 else None,
             signal=verdicts.signal_name(-code) if code < 0 else None,
             pid=None,
         )
         if self._output.fault is not None:
-            self._verdict = self._cannot_write(self._output.fault)
-        if self._verdict is None and (code != 0 or self._again is not None):
-            self._verdict = self._judge(code, self._output)
-        if self._verdict is not None:
-            self._end(self._verdict)
+            self._stopping.verdict = self._cannot_write(self._output.fault)
+        if self._stopping.verdict is None and (code != 0 or self._again is not None):
+            self._stopping.verdict = self._judge(code, self._output)
+        if self._stopping.verdict is not None:
+            self._end(self._stopping.verdict)
         elif self._to_start:
             return
         elif self._serves():
             # It has served all it had to; whether that was well, the others will tell.
             reason = "its program has ended; the others have not"
-            self._write(replace(self._status, state=_served(self._status.state), reason=reason))
+            self._status.write(replace(self._now, state=_served(self._now.state), reason=reason))
         else:
             self._end(Verdict(State.SUCCEEDED))
 
@@ -383,7 +375,7 @@ class Execution:
         failed = verdicts.failed(code, output, oom=memory.kills() != self._oom_kills)
         if self._again is not None:
             self._start_again(self._again, Cause.PEER_LOST)
-        elif verdicts.may_start_again(self._request, self._status, self._statuses.refresh()):
+        elif verdicts.may_start_again(self._request, self._now, self._statuses.refresh()):
             self._voice.say(f"run {self.run_id}: {failed.reason}; it is started again")
             self._start_again(failed.reason, failed.cause)
         else:
@@ -408,25 +400,12 @@ class Execution:
             # The others have acted upon it already: their word stays, whatever came since.
             verdict = Verdict(State.LOST, given_up.reason, given_up.cause)
         ended = replace(
-            self._status,
+            self._now,
             state=verdict.state,
             reason=verdict.reason,
             cause=verdict.cause,
             ended_unix=time.time(),
         )
-        self._write(ended)
+        self._status.write(ended)
         why = f": {verdict.reason}" if verdict.reason else ""
         self._voice.say(f"run {self.run_id}: {verdict.state}{why}")
-
-    def _write(self, status: TaskStatus, *, durable: bool = True) -> None:
-        """Write a state; where the disk refuses, once more after a while."""
-        states.check(self._status.state, status.state)
-        self._status = status
-        self._told_at = time.monotonic()
-        try:
-            write_status(self._path, status, durable=durable)
-            self._retry_at = None
-        except OSError as error:
-            if self._retry_at is None:
-                self._voice.say(self._cannot_write(error).reason)
-            self._retry_at = time.monotonic() + _RETRY_S

@@ -80,8 +80,19 @@ class Asked(Protocol):
     def is_service(self, task: str) -> bool:
         """Whether this task serves the others."""
 
-    def can_do_without(self, task: str) -> bool:
-        """Whether the run goes on when this task has failed."""
+    @property
+    def chief(self) -> str | None:
+        """The task that initializes and saves, if any."""
+
+    @property
+    def on_failure(self) -> OnFailure:
+        """What the others do when a task fails."""
+
+
+def can_do_without(asked: Asked, task: str) -> bool:
+    """Whether the run goes on when this task has failed."""
+    free = not asked.is_service(task) and task != asked.chief
+    return free and asked.on_failure is OnFailure.CONTINUE
 
 
 def outcome(asked: Asked, statuses: Mapping[str, Ended]) -> tuple[State, list[str]]:
@@ -106,7 +117,7 @@ def outcome(asked: Asked, statuses: Mapping[str, Ended]) -> tuple[State, list[st
 def _harmless(asked: Asked, task: str, state: State) -> bool:
     if state is State.CANCELLED and asked.is_service(task):
         return True
-    return state is not State.SUCCEEDED and asked.can_do_without(task)
+    return state is not State.SUCCEEDED and can_do_without(asked, task)
 
 
 def _first_to_end(statuses: Iterable[Ended]) -> list[Ended]:

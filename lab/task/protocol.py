@@ -139,11 +139,6 @@ class Request:
         """Whether its program waits for the word to train."""
         return not self.own
 
-    def can_do_without(self, task: str) -> bool:
-        """Whether the run goes on when this task has failed."""
-        free = not self.is_service(task) and task != self.chief
-        return free and self.on_failure is OnFailure.CONTINUE
-
     def to_json(self) -> str:
         """One line of JSON."""
         return json.dumps(asdict(self))

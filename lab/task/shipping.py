@@ -11,10 +11,10 @@ from typing import BinaryIO
 
 from lab.task.frames import MAX_DATA, is_safe
 from lab.task.presence import Pulses
-from lab.task.protocol import RUN_ID, Chunk, Request, Volume
+from lab.task.protocol import RUN_ID, Chunk, Request, TaskStatus, Volume
 from lab.task.statuses import Statuses
 
-_POLL_S = 0.1
+_POLL_S = 0.2
 _TICK_S = 0.5
 _OURS = ("tasks", "status")
 """Directories that hold nothing but what the agents write; a program's own files stay out."""
@@ -57,20 +57,20 @@ def ship(
     tails = [_Tail(volume.run(run_id), path, offsets) for path in _appended(request)]
     statuses = Statuses(volume, run_id, request.tasks())
     pulses = Pulses(volume, request.tasks(), patient=request.restarts > 0)
-    shipped: dict[str, str] = {}
+    shipped: dict[str, TaskStatus] = {}
     ticked = time.monotonic()
     while True:
-        states = statuses.refresh()
+        # A copy, and before the records: what changes from here on is the next round's.
+        states = dict(statuses.refresh())
         ended = all(status.state.ended for status in states.values())
-        news = {task: status.to_json() for task, status in states.items()}
         for tail in tails:
             for chunk in tail.read():
                 ticked = time.monotonic()
                 yield chunk
-        for task, line in news.items():
-            if shipped.get(task) != line:
-                yield Chunk(f"status/{task}.json", None, line.encode())
-        shipped = news
+        for task, status in states.items():
+            if shipped.get(task) != status:
+                yield Chunk(f"status/{task}.json", None, status.to_json().encode())
+        shipped = states
         if ended or not follow:
             break
         if time.monotonic() - ticked >= _TICK_S:

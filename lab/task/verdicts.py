@@ -12,6 +12,7 @@ from typing import Final
 
 from lab.task.gate import start_together
 from lab.task.output import Output
+from lab.task.policy import can_do_without
 from lab.task.protocol import Request, TaskStatus
 from lab.task.states import Cause, State
 from lab.task.text import short
@@ -66,7 +67,7 @@ def trouble(request: Request, myself: str, seen: Mapping[str, TaskStatus]) -> st
     others = [
         status
         for task, status in seen.items()
-        if task != myself and not request.can_do_without(task)
+        if task != myself and not can_do_without(request, task)
     ]
     for state, words in _ENDED_SO.items():
         if ended := [status for status in others if status.state is state]:

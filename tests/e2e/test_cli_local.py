@@ -8,14 +8,15 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PATIENCE_S = 240
+from tests.agents import wait_for
+from tests.commands import ROOT, command, environ, lab, start
+
+PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.tensorflow
 
@@ -43,26 +44,7 @@ recorder.write("final", local_step=STEPS, global_step=STEPS, accuracy=0.5, statu
 """
 
 
-def environ(project: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
-    return {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state")}
-
-
-def lab(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "lab", *words],
-        cwd=project,
-        env=environ(project),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-
-
-def run_of(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return lab(project, "run", "async", "--backend", "local", "--gpus", "none", *words)
+RUN = ("run", "async", "--backend", "local", "--gpus", "none")
 
 
 def ours(project: Path) -> list[str]:
@@ -110,18 +92,15 @@ def numbers(run: Path, task: str) -> list[int]:
     return [json.loads(line)["seq"] for line in lines]
 
 
-def wait_for(what: str, done: object, patience_s: float = 60) -> None:
-    deadline = time.monotonic() + patience_s
-    while not done():  # type: ignore[operator]
-        assert time.monotonic() < deadline, f"no {what}"
-        time.sleep(0.05)
+def wait_for_a_record(project: Path) -> None:
+    found = "runs/*/tasks/worker-1.jsonl"
+    wait_for(lambda: any(project.glob(found)), "a record", PATIENCE_S)
 
 
 def test_mnist_is_trained_from_one_command(tmp_path: Path) -> None:
     words = ["--epochs", "1", "--seed", "3", "--json", "--runs-dir", str(tmp_path / "runs")]
-    done = run_of(tmp_path, *words, "--cluster", str(ROOT / "cluster.yaml"))
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout.splitlines()[-1])
+    out, _ = lab(tmp_path, *RUN, *words, "--cluster", str(ROOT / "cluster.yaml"))
+    summary = json.loads(out.splitlines()[-1])
     assert summary["state"] == "succeeded"
     assert summary["global_step"] == 3 * 550
     assert summary["updates_conserved"] is True
@@ -140,11 +119,10 @@ def test_mnist_is_trained_from_one_command(tmp_path: Path) -> None:
 
 def test_a_program_that_crashes_at_once(project: Path) -> None:
     program(project, "import sys\nprint('\\x1b]0;owned\\x07')\nsys.exit('cannot find the data')\n")
-    done = run_of(project)
-    assert done.returncode == 1
-    assert "cannot find the data" in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("error: run ")
-    assert "\x1b" not in done.stdout + done.stderr
+    out, err = lab(project, *RUN, code=1)
+    assert "cannot find the data" in err
+    assert err.splitlines()[-1].startswith("error: run ")
+    assert "\x1b" not in out + err
     assert json.loads((the_run(project) / "run.json").read_text())["state"] == "failed"
     assert left_nothing(project)
 
@@ -155,24 +133,15 @@ def test_a_program_that_prints_binary_rubbish(project: Path) -> None:
         "import os, sys\nos.write(1, bytes(range(256)) * 40 + b'\\nlab kind=step what\\n')\n"
         "import signal\nif os.environ['LAB_TASK'] == 'ps-0': signal.pause()\n",
     )
-    done = run_of(project)
-    assert done.returncode == 0, done.stderr
+    lab(project, *RUN)
     assert bytes(range(11, 256)) in (the_run(project) / "logs/worker-0.log").read_bytes()
     assert left_nothing(project)
 
 
 def test_ctrl_c(project: Path) -> None:
     program(project, steps(100_000))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lab", "run", "async", "--backend", "local", "--gpus", "none"],
-        cwd=project,
-        env=environ(project),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    records = project / "runs"
-    wait_for("record", lambda: any(records.glob("*/tasks/worker-1.jsonl")))
+    process = start(project, *RUN)
+    wait_for_a_record(project)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
@@ -188,10 +157,9 @@ def test_the_terminal_is_closed(project: Path) -> None:
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(project)
-        words = ["run", "async", "--backend", "local", "--gpus", "none"]
-        os.execve(sys.executable, [sys.executable, "-m", "lab", *words], environ(project))  # noqa: S606
+        os.execve(sys.executable, command(*RUN), environ(project))  # noqa: S606
     try:
-        wait_for("record", lambda: any((project / "runs").glob("*/tasks/worker-1.jsonl")))
+        wait_for_a_record(project)
     finally:
         os.close(terminal)
     os.waitpid(child, 0)
@@ -202,7 +170,7 @@ def test_the_terminal_is_closed(project: Path) -> None:
 def test_the_reader_goes_and_the_run_ends_as_it_should(project: Path) -> None:
     program(project, steps(100))
     process = subprocess.Popen(
-        [sys.executable, "-m", "lab", "run", "async", "--backend", "local", "--gpus", "none"],
+        command(*RUN),
         cwd=project,
         env=environ(project),
         stdout=subprocess.PIPE,
@@ -218,33 +186,29 @@ def test_the_reader_goes_and_the_run_ends_as_it_should(project: Path) -> None:
 
 def test_the_helper_is_killed_and_every_line_comes_home_once(project: Path) -> None:
     program(project, steps(300))
-    assert lab(project, "up", "--backend", "local", "--gpus", "none").returncode == 0
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lab", "run", "async", "--gpus", "none"],
-        cwd=project,
-        env=environ(project),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    wait_for("record", lambda: any((project / "runs").glob("*/tasks/worker-1.jsonl")))
+    lab(project, "up", "--backend", "local", "--gpus", "none")
+    process = start(project, "run", "async", "--gpus", "none")
+    wait_for_a_record(project)
     process.kill()
-    process.wait()
+    process.communicate()
     run = the_run(project)
     assert json.loads((run / "run.json").read_text())["state"] in {"starting", "training"}
+
     # `collect` brings what there is; again and again, until the run has ended.
-    wait_for(
-        "end",
-        lambda: lab(project, "collect", "last").returncode == 0 and (run / "summary.json").exists(),
-    )
+    def collected() -> bool:
+        lab(project, "collect", "last")
+        return (run / "summary.json").exists()
+
+    wait_for(collected, "an end", PATIENCE_S)
     assert json.loads((run / "summary.json").read_text())["state"] == "succeeded"
     for task in ("worker-0", "worker-1"):
         assert numbers(run, task) == list(range(302))
     # A second run in the environment that is up, then its end.
     program(project, steps(3))
-    assert run_of(project).returncode == 0
-    states = json.loads(lab(project, "ps", "--json").stdout)
+    lab(project, *RUN)
+    states = json.loads(lab(project, "ps", "--json")[0])
     assert {row["state"] for row in states} == {"succeeded"}
-    assert lab(project, "down").returncode == 0
+    lab(project, "down")
     assert left_nothing(project)
 
 
@@ -252,23 +216,17 @@ def test_a_dead_environments_runs_come_home_before_a_new_one_takes_its_place(
     project: Path,
 ) -> None:
     program(project, steps(100_000))
-    assert lab(project, "up", "--backend", "local", "--gpus", "none").returncode == 0
-    helper = subprocess.Popen(
-        [sys.executable, "-m", "lab", "run", "async", "--gpus", "none"],
-        cwd=project,
-        env=environ(project),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    wait_for("record", lambda: any((project / "runs").glob("*/tasks/worker-1.jsonl")))
+    lab(project, "up", "--backend", "local", "--gpus", "none")
+    helper = start(project, "run", "async", "--gpus", "none")
+    wait_for_a_record(project)
     helper.kill()
-    helper.wait()
+    helper.communicate()
     record = json.loads((project / "state/local/e2e-cli/environment.json").read_text())
     os.kill(record["process"]["pid"], signal.SIGKILL)
-    wait_for("end of all processes", lambda: ours(project) == [])
+    wait_for(lambda: ours(project) == [], "the end of all processes", PATIENCE_S)
     first = the_run(project)
     program(project, steps(3))
-    assert run_of(project).returncode == 0
+    lab(project, *RUN)
     info = json.loads((first / "run.json").read_text())
     assert (info["state"], info["reason"]) == ("lost", "its environment has gone")
     found = numbers(first, "worker-0")

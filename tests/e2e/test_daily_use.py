@@ -7,18 +7,15 @@ TensorFlow, so that it is quick.
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engine import ROOT
+from tests.agents import wait_for
+from tests.commands import command, environ, lab, start
 from tests.terminals import CTRL_C, terminal
 
 NAME = "lab-e2e-daily"
@@ -64,30 +61,6 @@ for step in range(LINES):
 """
 
 
-def environ(project: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
-    return {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state")}
-
-
-def start(project: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "lab", *words],
-        cwd=project,
-        env=environ(project),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def lab(project: Path, *words: str, code: int = 0) -> tuple[str, str]:
-    process = start(project, *words)
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == code, err[-4000:]
-    return out, err
-
-
 def summary_of(out: str) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads(out.splitlines()[-1])
     return summary
@@ -118,13 +91,6 @@ def write(project: Path, name: str, text: str) -> str:
 
 def homes(project: Path, name: str) -> list[Path]:
     return sorted((project / "runs").glob(f"*-{name}-*"), key=lambda path: path.stat().st_mtime)
-
-
-def wait_for(what: str, done: Any) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not done():
-        assert time.monotonic() < deadline, f"no {what}"
-        time.sleep(0.05)
 
 
 def test_a_program_of_ones_own(project: Path) -> None:
@@ -182,20 +148,22 @@ def counted(home: Path, task: str) -> tuple[list[int], list[int]]:
     )
 
 
-def brought_first(project: Path, task: str) -> bool:
-    """Whether the newest run's first lines and records of the task are at home."""
-    (home,) = homes(project, "takenover") or [project]
-    files = (home / f"logs/{task}.log", home / f"tasks/{task}.jsonl")
+def have_come(home: Path) -> bool:
+    """Whether the first lines and records of every worker are at home."""
+    files = [
+        home / name for task in WORKERS for name in (f"logs/{task}.log", f"tasks/{task}.jsonl")
+    ]
     return all(file.is_file() and "\n" in file.read_text() for file in files)
 
 
 def test_the_helper_is_killed_and_another_takes_over(project: Path) -> None:
     path = write(project, "takenover.py", COUNTS.replace("LINES", "250"))
     helper = start(project, "run", path)
-    wait_for("line of each", lambda: all(brought_first(project, task) for task in WORKERS))
+    wait_for(lambda: homes(project, "takenover"), "a run", PATIENCE_S)
+    (home,) = homes(project, "takenover")
+    wait_for(lambda: have_come(home), "a line of each", PATIENCE_S)
     helper.kill()
     helper.communicate()
-    (home,) = homes(project, "takenover")
     brought = len(counted(home, "worker-0")[0])
     busy = lab(project, "run", path, code=1)[1]
     assert f"error: run {home.name} is under way" in busy
@@ -215,14 +183,14 @@ def test_the_helper_is_killed_and_another_takes_over(project: Path) -> None:
 def test_a_run_is_left_followed_on_a_terminal_left_again_and_cancelled(project: Path) -> None:
     path = write(project, "left.py", COUNTS.replace("LINES", "100_000"))
     run_id = lab(project, "run", path, "--detach")[0].strip()
-    command = [sys.executable, "-m", "lab", "attach", run_id]
-    with terminal(command, cwd=project, env=environ(project)) as watched:
+    with terminal(command("attach", run_id), cwd=project, env=environ(project)) as watched:
         watched.until(r"worker-1.*training", PATIENCE_S)
         watched.type(CTRL_C)
         assert watched.end(PATIENCE_S) == 130
         assert "which goes on" in watched.said
     follower = start(project, "attach", run_id)
-    wait_for("record", lambda: any((project / "runs" / run_id).glob("tasks/worker-1.jsonl")))
+    record = project / "runs" / run_id / "tasks/worker-1.jsonl"
+    wait_for(record.exists, "a record", PATIENCE_S)
     states = json.loads(lab(project, "ps", "--json")[0])
     assert {row["state"] for row in states if row["task"] != "ps-0"} == {"training"}
     lab(project, "cancel", run_id)

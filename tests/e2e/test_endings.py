@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.agents import wait_for
-from tests.engine import ROOT
+from tests.commands import command, environ, lab, start
 from tests.terminals import CTRL_C, Terminal, terminal
 
 pytestmark = pytest.mark.tensorflow
@@ -60,35 +59,7 @@ DEAF = SAVES.replace("save if task", "signal.SIG_IGN if task")
 """The same, whose chief does not hear that it is to end."""
 
 
-def environ(project: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
-    return {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state")}
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "lab", *words]
-
-
 RUN = ("run", "async", "--backend", "local", "--gpus", "none")
-
-
-def start(project: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command(*words),
-        cwd=project,
-        env=environ(project),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def lab(project: Path, *words: str, code: int = 0) -> tuple[str, str]:
-    process = start(project, *words)
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == code, err[-4000:]
-    return out, err
 
 
 def ours(project: Path) -> list[str]:

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.agents import processes_with, wait_for
+from tests.commands import ROOT, start
 
-ROOT = Path(__file__).parents[2]
 PATIENCE_S = 240
 
 pytestmark = pytest.mark.tensorflow
@@ -41,17 +40,8 @@ def project(tmp_path: Path) -> Iterator[Path]:
     assert not left, f"left behind: {left}"
 
 
-def start(project: Path, *words: str) -> subprocess.Popen[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "lab", "run", *words, "--backend", "local", "--json"],
-        cwd=project,
-        env={**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state")},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def training(project: Path, *words: str) -> subprocess.Popen[str]:
+    return start(project, "run", *words, "--backend", "local", "--json")
 
 
 def end_of(run: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
@@ -89,7 +79,7 @@ def kill_program(project: Path, task: str) -> None:
 
 def test_async_goes_on_from_its_checkpoint_when_a_ps_is_killed(project: Path) -> None:
     words = ("--record_every", "20", "--checkpoint_every", "1", "--on-failure", "restart")
-    run = start(project, "async", "--global_steps", "2500", *words)
+    run = training(project, "async", "--global_steps", "2500", *words)
     wait_for_step(project, "worker-0", 1000)
     wait_for((newest(project) / "run.json").exists, "run.json")
     kill_program(project, "ps-0")
@@ -121,7 +111,7 @@ def test_a_killed_worker_of_a_synchronous_training_starts_again_with_all(project
     assert "\nRECORD_WITHIN_S = 5 " in sources
     program.write_text(sources.replace("\nRECORD_WITHIN_S = 5 ", "\nRECORD_WITHIN_S = 0 "))
     words = ("--record_every", "100000", "--on-failure", "restart:1")
-    run = start(project, "sync", "--global_steps", "500", *words)
+    run = training(project, "sync", "--global_steps", "500", *words)
     wait_for_step(project, "worker-1", 50)
     (first, *_) = [each for each in records(project, "worker-1") if each.get("local_step")]
     assert first["kind"] == "step"
@@ -136,7 +126,7 @@ def test_a_killed_worker_of_a_synchronous_training_starts_again_with_all(project
 
 def test_without_a_worker_the_others_go_on(project: Path) -> None:
     words = ("--record_every", "20", "--on-failure", "continue")
-    run = start(project, "async", "--global_steps", "1500", *words)
+    run = training(project, "async", "--global_steps", "1500", *words)
     wait_for_step(project, "worker-1", 300)
     kill_program(project, "worker-1")
     code, summary, err = end_of(run)
@@ -148,7 +138,7 @@ def test_without_a_worker_the_others_go_on(project: Path) -> None:
 
 
 def test_an_interrupted_run_is_gone_on_from_with_another_worker(project: Path) -> None:
-    run = start(project, "async", "--epochs", "2", "--record_every", "20")
+    run = training(project, "async", "--epochs", "2", "--record_every", "20")
     wait_for_step(project, "worker-0", 400)
     old = newest(project)
     run.send_signal(signal.SIGINT)
@@ -167,7 +157,7 @@ def test_an_interrupted_run_is_gone_on_from_with_another_worker(project: Path) -
         )
     torn.write_bytes(torn.read_bytes()[:1000])
     (project / "cluster.yaml").write_text(description(3))
-    code, summary, err = end_of(start(project, "async", "--resume", old.name))
+    code, summary, err = end_of(training(project, "async", "--resume", old.name))
     assert (code, summary["state"], summary["resumed_from"]) == (0, "succeeded", old.name), err
     # What two workers would have made in two epochs, made by three.
     assert summary["global_step"] == 2 * 2 * 550

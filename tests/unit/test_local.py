@@ -17,7 +17,7 @@ import pytest
 
 from lab.backends.local import LocalBackend, isolation, layout, state
 from lab.backends.local.ports import check_free
-from lab.backends.local.process import Identity, descendants, inner_pid
+from lab.backends.local.process import Identity, boot_id, descendants, inner_pid
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow, last_lines
 from lab.errors import LabError
@@ -285,6 +285,38 @@ def test_why_there_are_no_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert isolation.why_not() == "unshare: \\x1b[31mno"
     monkeypatch.setenv("PATH", "")
     assert isolation.why_not() == "unshare is not installed (package util-linux)"
+
+
+def test_namespaces_are_probed_once_for_each_boot_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["forbidden", None, "forbidden since", None])
+    monkeypatch.setattr(isolation, "_probe", lambda: next(answers))
+    memory = tmp_path / "known"
+    assert isolation.why_not_remembered(memory) == "forbidden"
+    for _ in range(3):  # only the good news is remembered
+        assert isolation.why_not_remembered(memory) is None
+    monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
+    assert isolation.why_not_remembered(memory) == "LAB_LOCAL_NAMESPACES is 0"
+    monkeypatch.delenv("LAB_LOCAL_NAMESPACES")
+    isolation.forget(memory)
+    isolation.forget(memory)
+    assert isolation.why_not_remembered(memory) == "forbidden since"
+    memory.write_text("another boot")
+    assert isolation.why_not_remembered(memory) is None
+    assert memory.read_text() == boot_id()
+
+
+def test_a_boot_that_fails_lets_the_next_one_probe_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolation, "UNSHARE", ("false",))  # forbidden since
+    memory = state.namespaces_memory()
+    memory.parent.mkdir(parents=True)
+    memory.write_text(boot_id())
+    with pytest.raises(LabError, match="did not come up"):
+        LocalBackend().up(PLAN, root=tmp_path, say=lambda _: None)
+    assert not memory.exists()
 
 
 def test_unavailable_without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,13 +100,18 @@ class LocalBackend:
                 f"the local environment {plan.name!r} is up already, for {there.root}",
                 f"use it, or take it down with `lab down {plan.name}`",
             )
-        why_not = isolation.why_not()
+        memory = state.namespaces_memory()
+        why_not = isolation.why_not_remembered(memory)
         kind = Isolation.NAMESPACES if why_not is None else Isolation.PROCESSES
         if kind is Isolation.PROCESSES:
             self._check_ports(layout.ports_of(layout.addresses_of(plan, kind)))
         for notice in layout.notices_of(plan, why_not):
             say(notice)
-        return _boot(plan, kind, state.place(plan.name), root=root, say=say, check=check)
+        try:
+            return _boot(plan, kind, state.place(plan.name), root=root, say=say, check=check)
+        except LabError:
+            isolation.forget(memory)  # it may be that they have been forbidden since
+            raise
 
     def _check_ports(self, ports: list[int]) -> None:
         """Its servers listen only while a run lasts, so that a look at the ports is not enough."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from lab.backends.local.interpreter import command, environ
+from lab.backends.local.process import boot_id
 from lab.task.text import short
 
 # Process 1 of these namespaces is the supervisor; the death of either process ends everything.
@@ -36,6 +38,37 @@ def why_not() -> str | None:
     Distributions forbid parts of it in different ways (sysctls, AppArmor, seccomp in containers),
     and some only at the last step; so a network with one node is built and thrown away.
     """
+    return _forbidden() or _probe()
+
+
+def why_not_remembered(memory: Path) -> str | None:
+    """The same, with one probe for each boot of this machine, for it costs 0.4 s.
+
+    Only that they can be had is remembered. Where that has changed since, the boot of an
+    environment fails, and `forget` lets the next one ask again.
+
+    Args:
+        memory: A file of this user's, in a directory that exists.
+    """
+    if (reason := _forbidden()) is not None:
+        return reason
+    with contextlib.suppress(OSError):
+        if memory.read_text(encoding="ascii") == boot_id():
+            return None
+    if (reason := _probe()) is None:
+        with contextlib.suppress(OSError):  # the next one asks again
+            memory.write_text(boot_id(), encoding="ascii")
+    return reason
+
+
+def forget(memory: Path) -> None:
+    """Ask again the next time."""
+    with contextlib.suppress(OSError):
+        memory.unlink()
+
+
+def _forbidden() -> str | None:
+    """Why there shall or can be none, as far as that is known without a try."""
     if os.environ.get(_SWITCH) == "0":
         return f"{_SWITCH} is 0"
     if sys.platform != "linux":
@@ -43,6 +76,11 @@ def why_not() -> str | None:
     missing = [name for name in ("unshare", "nsenter") if shutil.which(name) is None]
     if missing:
         return f"{missing[0]} is not installed (package util-linux)"
+    return None
+
+
+def _probe() -> str | None:
+    """Build a network with one node and throw it away."""
     with tempfile.TemporaryDirectory(prefix="lab-probe-") as folder:
         try:
             probed = subprocess.run(

@@ -37,12 +37,12 @@ class Identity:
         state, started = _look(pid)
         if state in _DEAD:
             raise ProcessLookupError(pid)
-        return cls(pid, started, _boot())
+        return cls(pid, started, boot_id())
 
     def alive(self) -> bool:
         """Whether it still runs; one that has ended and was not reaped does not."""
         state, started = _look(self.pid)
-        return state not in _DEAD and started == self.started and _boot() == self.boot
+        return state not in _DEAD and started == self.started and boot_id() == self.boot
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, if it still runs."""
@@ -112,6 +112,7 @@ def _stat_fields(path: Path) -> list[str]:
         return []
 
 
-def _boot() -> str:
+def boot_id() -> str:
+    """Which life of this machine it is; "" where the kernel does not tell."""
     path = Path("/proc/sys/kernel/random/boot_id")
     return path.read_text(encoding="ascii").strip() if _LINUX else ""

@@ -216,6 +216,11 @@ def places() -> list[Place]:
     return [Place(path.parent) for path in sorted(base().glob("*/environment.json"))]
 
 
+def namespaces_memory() -> Path:
+    """Where it is remembered that nodes can have namespaces of their own."""
+    return base() / "namespaces.known"  # no project has a name with a dot
+
+
 def locked(project: str, *, shared: bool = False) -> AbstractContextManager[int]:
     """Be the only one that boots this environment or takes it down; see `lab.backends.locking`.
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyroute2
 import pytest
 
-from lab.backends.local import LocalBackend, backend, environment, isolation, layout, network, state
+from lab.backends.local import LocalBackend, backend, environment, layout, network, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.network import NetworkError
 from lab.backends.local.process import Identity
@@ -33,7 +33,7 @@ REQUEST = Request("20260101-0000-async-aaaa", "async", "mnist_async.py", (), {"p
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A state directory of its own, and no namespaces."""
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(isolation, "why_not", lambda: "switched off")
+    monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
 
 
 @pytest.fixture
