@@ -133,8 +133,8 @@ def _health(what: str, start_period: str) -> dict[str, Value]:
     return {
         "test": ["CMD", "python", "-S", "-m", "lab.task.health", what],
         "interval": "1s",
-        # A check stays for half a minute and answers as soon as something is wrong.
-        "timeout": "45s",
+        # A check stays for two minutes and answers as soon as something is wrong.
+        "timeout": "150s",
         "retries": 3,
         "start_period": start_period,
     }

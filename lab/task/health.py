@@ -19,7 +19,7 @@ from typing import Final
 
 from lab.task.nodes import DEVICES, nodes
 
-WATCH_S: Final = 30.0
+WATCH_S: Final = 120.0
 """So long a check stays where the one before it was good; the rendered time-out is longer."""
 
 SEEN_FILE: Final = Path("/tmp/lab-healthy")  # noqa: S108 (a container's own tmpfs)

@@ -458,7 +458,7 @@ def test_the_first_check_answers_at_once_and_a_later_one_watches(
     monkeypatch.setattr(health.time, "sleep", sleep)
     (healthy / "ready").touch()
     assert (health.main(["anchor"]), looks) == (0, 0)
-    assert (health.main(["anchor"]), looks, now) == (0, 30, health.WATCH_S)
+    assert (health.main(["anchor"]), looks, now) == (0, 120, health.WATCH_S)
     # The link goes while the next check watches: it is told at once, and so is the recovery.
     assert (health.main(["anchor"]), looks) == (1, 40)
     (healthy / "ready").touch()
