@@ -451,7 +451,7 @@ def test_the_first_check_answers_at_once_and_a_later_one_watches(
     def sleep(seconds: float) -> None:
         nonlocal now, looks
         now, looks = now + seconds, looks + 1
-        if looks == 40:
+        if looks == 130:
             (healthy / "ready").unlink()
 
     monkeypatch.setattr(health.time, "monotonic", lambda: now)
@@ -460,9 +460,9 @@ def test_the_first_check_answers_at_once_and_a_later_one_watches(
     assert (health.main(["anchor"]), looks) == (0, 0)
     assert (health.main(["anchor"]), looks, now) == (0, 120, health.WATCH_S)
     # The link goes while the next check watches: it is told at once, and so is the recovery.
-    assert (health.main(["anchor"]), looks) == (1, 40)
+    assert (health.main(["anchor"]), looks) == (1, 130)
     (healthy / "ready").touch()
-    assert (health.main(["anchor"]), looks) == (0, 40)
+    assert (health.main(["anchor"]), looks) == (0, 130)
 
 
 def test_health_used_wrongly() -> None:
