@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lab.gpus import Gpu, Inventory, Pair, Process
 from lab.pinning import Verdict, Word
-from lab.run.view import table_of
+from lab.run.cells import table_of
 from lab.task.text import short, visible
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`

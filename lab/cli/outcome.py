@@ -10,9 +10,10 @@ from typing import Final
 
 from lab.cli.output import say
 from lab.errors import LabError
+from lab.run.cells import show
 from lab.run.directory import RunDir
+from lab.run.result import result
 from lab.run.summary import Summary
-from lab.run.view import result, show
 from lab.task.states import State
 from lab.task.text import visible
 

@@ -1,4 +1,4 @@
-"""What a user sees of a run: live, line by line, and as tables at the end.
+"""What a user sees of a run that is under way: a table that is drawn anew, or lines.
 
 All that comes from a task is sanitized here, and never read as rich's markup.
 """
@@ -9,19 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Any, Final
+from typing import IO, Final
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
+from lab.run.cells import loss, percent, rate, state_cell, table, whole
 from lab.run.directory import RunInfo
 from lab.run.gpu_use import cards_of
 from lab.run.lifecycle import View, explain
 from lab.run.progress import TaskProgress
-from lab.run.summary import Summary, TaskSummary
 from lab.signals import around_a_stop
 from lab.task.protocol import TaskStatus
 from lab.task.states import State
@@ -37,20 +35,6 @@ SILENT_S: Final = 3.0
 MESSAGE_WIDTH: Final = 20
 """So much of what a task waits for fits beside its row."""
 
-PIPE_WIDTH: Final = 200
-"""Columns of a table that goes into a file or a pipe."""
-
-STYLES: Final[Mapping[str, str]] = {
-    State.PENDING: "dim",
-    State.STARTING: "yellow",
-    State.READY: "yellow",
-    State.TRAINING: "cyan",
-    State.SUCCEEDED: "green",
-    State.FAILED: "bold red",
-    State.LOST: "bold red",
-    State.CANCELLED: "magenta",
-}
-
 GPU_FRESH_S: Final = 3.0
 """What a card did longer ago than this is not what it does now."""
 
@@ -65,19 +49,6 @@ _LIVE_WITH_GPU: Final = (
     (">steps/s", 7), (">loss", 6), (">gpu", 5), ("lag", 10),
 )  # fmt: skip
 """The same where tasks hold cards: 79 columns, so that they fit a terminal of 80."""
-
-_RESULT: Final = (
-    "task", "node", "state", ">epochs", ">local\nsteps", ">global\nstep", ">loss", ">accuracy",
-    ">time",
-)  # fmt: skip
-
-_RESULT_WITH_GPU: Final = (
-    "task", "node", "state", ">epoch", ">local\nsteps", ">global\nstep", ">loss", ">accu-\nracy",
-    ">gpu", ">time",
-)  # fmt: skip
-"""The same where cards were sampled; narrower headings make room for theirs in 80 columns."""
-
-_Cell = str | Text
 
 
 class _Tasks:
@@ -107,7 +78,7 @@ class _Tasks:
     def gpu(self, task: str) -> str:
         """How busy its cards are; nothing where the newest sample is old."""
         sampled, use = self._gpus
-        return _percent(use.get(task)) if time.monotonic() - sampled <= GPU_FRESH_S else ""
+        return percent(use.get(task)) if time.monotonic() - sampled <= GPU_FRESH_S else ""
 
     def epoch(self, task: str) -> str:
         """`3/50`: the epoch that it is in, counted from 1."""
@@ -197,25 +168,25 @@ class LiveView:
 
     def _render(self) -> Group:
         columns = _LIVE_WITH_GPU if self._tasks.holds_cards else _LIVE
-        table = _table(*(name for name, _ in columns))
-        for column, (_, width) in zip(table.columns, columns, strict=True):
+        rows = table(*(name for name, _ in columns))
+        for column, (_, width) in zip(rows.columns, columns, strict=True):
             column.min_width = width
         # Where the table is too wide, the last column alone is cut, and one sees that it is.
-        table.columns[-1].no_wrap = False
+        rows.columns[-1].no_wrap = False
         for task, progress in self._tasks.progress.items():
-            table.add_row(
+            rows.add_row(
                 Text(visible(task)),
-                _state(self._tasks.statuses[task].state),
+                state_cell(self._tasks.statuses[task].state),
                 self._tasks.epoch(task),
-                _whole(progress.local_step),
-                _whole(progress.global_step),
-                _rate(progress.steps_per_s),
-                _loss(progress.loss),
+                whole(progress.local_step),
+                whole(progress.global_step),
+                rate(progress.steps_per_s),
+                loss(progress.loss),
                 *([self._tasks.gpu(task)] if self._tasks.holds_cards else []),
                 Text(self._tasks.lag(task), no_wrap=True, overflow="ellipsis"),
             )
-        seconds = time.monotonic() - self._began
-        return Group(Text(visible(f"{self._title}, {seconds:.0f} s")), table)
+        elapsed_s = time.monotonic() - self._began
+        return Group(Text(visible(f"{self._title}, {elapsed_s:.0f} s")), rows)
 
 
 class PlainView:
@@ -276,13 +247,13 @@ class PlainView:
         progress = self._tasks.progress[task]
         pairs = (
             ("epoch", self._tasks.epoch(task)),
-            ("local step", _whole(progress.local_step)),
-            ("global step", _whole(progress.global_step)),
-            ("loss", _loss(progress.loss)),
+            ("local step", whole(progress.local_step)),
+            ("global step", whole(progress.global_step)),
+            ("loss", loss(progress.loss)),
         )
         words = [f"{name} {value}" for name, value in pairs if value]
-        if rate := _rate(progress.steps_per_s):
-            words.append(f"{rate} steps/s")
+        if per_s := rate(progress.steps_per_s):
+            words.append(f"{per_s} steps/s")
         if gpu := self._tasks.gpu(task):
             words.append(f"GPU {gpu}")
         return ", ".join(words)
@@ -298,131 +269,3 @@ def watching(run: Callable[[], RunInfo]) -> Iterator[View]:
     else:
         with PlainView(run(), sys.stderr) as plain:
             yield plain
-
-
-def result(summary: Summary) -> Group:
-    """The table of a run, and what the run as a whole came to."""
-    with_gpu = any(task.gpu_utilisation is not None for task in summary.tasks)
-    table = _table(*(_RESULT_WITH_GPU if with_gpu else _RESULT))
-    for task in summary.tasks:
-        table.add_row(*_result_row(task, with_gpu=with_gpu))
-    return Group(_headline(summary), table, *_footer(summary))
-
-
-def _result_row(task: TaskSummary, *, with_gpu: bool) -> list[_Cell]:
-    return [
-        Text(visible(task.task)),
-        Text(visible(task.node)),
-        _state(State(task.state)),
-        "" if task.epoch is None else str(task.epoch + 1),
-        _whole(task.local_step),
-        _whole(task.global_step),
-        _loss(task.loss),
-        _share(task.accuracy),
-        *([_percent(task.gpu_utilisation)] if with_gpu else []),
-        _seconds(task.time_s),
-    ]
-
-
-def _headline(summary: Summary) -> Text:
-    line = Text(visible(f"run {summary.run_id}: {summary.experiment} on {summary.backend}, "))
-    line.append_text(_state(State(summary.state)))
-    if summary.wall_s is not None:
-        line.append(f" after {summary.wall_s:.1f} s")
-    if summary.reason:
-        line.append(f" ({short(summary.reason)})")
-    return line
-
-
-def _footer(summary: Summary) -> Iterator[Text]:
-    for name, value, style in _facts(summary):
-        yield Text.assemble(f"{name:<35}", (value, style))
-
-
-def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
-    """Name, value and style of what can be said of the run as a whole."""
-    if summary.accuracy is not None:
-        yield "accuracy of the final parameters", _share(summary.accuracy), ""
-    if summary.global_step is not None:
-        rate = "" if summary.steps_per_s is None else f", {_rate(summary.steps_per_s)} a second"
-        yield "global step", f"{_whole(summary.global_step)}{rate}", ""
-    if summary.first_step_s is not None:
-        yield "first step of every worker", f"after {summary.first_step_s:.1f} s", ""
-    if summary.updates_conserved is not None:
-        bad = "" if summary.updates_conserved else "bold red"
-        lost = f": {summary.updates_lost} never made" if summary.updates_lost else ""
-        yield "every update counted", "yes" if summary.updates_conserved else f"NO{lost}", bad
-    if summary.degraded:
-        gone = [task.task for task in summary.tasks if task.state != State.SUCCEEDED]
-        yield "without", visible(", ".join(gone)), "bold yellow"
-    again = [f"{task.task} {task.attempts - 1}x" for task in summary.tasks if task.attempts > 1]
-    if again:
-        yield "started again", visible(", ".join(again)), "bold yellow"
-    if summary.steps_redone:
-        yield "steps made again", f"{_whole(summary.steps_redone)}", "bold yellow"
-    if summary.resumed_from:
-        yield "goes on from", visible(summary.resumed_from), ""
-    if summary.records_lost:
-        yield "records lost", f"{summary.records_lost}", "bold red"
-
-
-def table_of(columns: Sequence[str], rows: Iterable[Sequence[_Cell]]) -> Table:
-    """A plain table; a column that begins with `>` is set flush right."""
-    table = _table(*columns)
-    for row in rows:
-        # A text as such would be read as markup, and its brackets with it.
-        table.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
-    return table
-
-
-def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  (what rich draws)
-    """Print to stdout, or to stderr; a file or a pipe gets wide lines, which wrap nowhere."""
-    stream = sys.stderr if to_stderr else sys.stdout
-    width = None if stream.isatty() else PIPE_WIDTH
-    Console(file=stream, width=width, highlight=False, soft_wrap=False).print(renderable)
-
-
-def state_cell(state: str) -> Text:
-    """A state in its colour."""
-    return _state(State(state))
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for column in columns:
-        right = column.startswith(">")
-        table.add_column(
-            column.removeprefix(">"), justify="right" if right else "left", no_wrap=True
-        )
-    return table
-
-
-def _state(state: State) -> Text:
-    return Text(state.value, style=STYLES[state])
-
-
-def _whole(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _rate(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
-
-
-def _loss(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
-
-
-def _seconds(value: float | None) -> str:
-    """A tenth of a second counts in a short run, and is too wide for a long one."""
-    if value is None:
-        return ""
-    return f"{value:.1f} s" if value < 999.95 else f"{value:,.0f} s"  # noqa: PLR2004
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.0f} %"
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"

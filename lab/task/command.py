@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import lab
+from lab.task.lazy_keras import put_off
 from lab.task.place import Place
 from lab.task.protocol import CLUSTER_FLAGS, Request, Volume
 
@@ -55,7 +56,7 @@ def environ(
     paths = [home, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
     task = {"type": place.job, "index": place.index}
     return {
-        **(_OF_OWN_PROGRAMS if request.own else _OF_EXPERIMENTS),
+        **(_OF_OWN_PROGRAMS if request.own else {**_OF_EXPERIMENTS, **put_off(kept)}),
         **kept,
         **_no_proxy(request, kept),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),

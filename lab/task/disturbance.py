@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from lab.task.faults import Fault, Kind, concrete, due, hits, read, told_of
+from lab.task.faults import Fault, Kind, concrete, due, hits
 from lab.task.protocol import Volume, write_atomically
 from lab.task.text import short
+from lab.task.told_faults import read, told_of
 
 _PERIOD_S: Final = 0.1
 """A slowed program runs for a share of each such time, and stands still for the rest of it."""

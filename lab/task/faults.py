@@ -19,23 +19,16 @@ that the fault then carries; agents take nothing that is still random.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
-import json
-import os
 import random
 import re
 import secrets
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final
 
-from lab.task.protocol import Volume
-from lab.task.shipping import find
 from lab.task.when import When, parse_when, span
 
 RANDOM: Final = "random"
@@ -243,56 +236,6 @@ def later(fault: Fault, elapsed_s: float) -> Fault:
     if fault.when is None or fault.when.seconds is None:
         return fault
     return replace(fault, when=When(seconds=round(fault.when.seconds + elapsed_s, 1)))
-
-
-def tell(volume: Volume, run_id: str, text: str) -> None:
-    """Put a fault on the volume, where the agents of a run that is under way find it.
-
-    Args:
-        volume: The run volume.
-        run_id: The run.
-        text: A fault without anything random.
-
-    Raises:
-        NoSuchRun: There is none of this name.
-        ValueError: The text is no such fault.
-        OSError: The volume cannot be written.
-    """
-    fault = concrete(text)
-    find(volume, run_id)
-    folder = volume.faults(run_id)
-    folder.mkdir(exist_ok=True)
-    told = json.dumps({"fault": fault.text, "time_unix": round(time.time(), 3)})
-    # The whole text at once, under the first number that nobody has taken.
-    temporary = folder / f".{os.urandom(4).hex()}"
-    try:
-        temporary.write_text(told, encoding="utf-8")
-        number = len(told_of(folder))
-        while True:
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, folder / f"{number}.json")
-                return
-            number += 1
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def told_of(folder: Path) -> dict[int, Path]:
-    """Number to file of the faults that were told, in their order."""
-    names = [path for path in folder.glob("*.json") if path.stem.isdecimal()]
-    return {int(path.stem): path for path in sorted(names, key=lambda path: int(path.stem))}
-
-
-def read(path: Path) -> Fault:
-    """The fault of one such file.
-
-    Raises:
-        ValueError: It holds none that an agent can take.
-    """
-    try:
-        return concrete(str(json.loads(path.read_text(encoding="utf-8"))["fault"]))
-    except (KeyError, TypeError, OSError) as error:
-        raise ValueError(f"{path.name} holds no fault") from error
 
 
 def concrete(text: str) -> Fault:

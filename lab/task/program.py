@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from lab.task import lazy_keras
 from lab.task.data import DataError
 from lab.task.protocol import LOST_CONTACT
 from lab.task.recorder import Recorder
@@ -20,6 +21,9 @@ FAILED: Final = 1
 WRONG_INPUT: Final = 2
 
 _LOOK_S: Final = 0.02
+
+# Programs import TensorFlow before this module.
+lazy_keras.give_back(os.environ)
 
 # What TensorFlow raises when another task of the cluster does not answer any more.
 _PEER_LOST: Final = ("UnavailableError", "AbortedError")

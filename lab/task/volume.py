@@ -32,7 +32,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from lab.task import faults
+from lab.task import told_faults
 from lab.task.frames import FrameError, frame, read_frames
 from lab.task.protocol import RUN_ID, Chunk, Request, TaskStatus, Volume
 from lab.task.shipping import NoSuchRun, find, ship
@@ -208,7 +208,7 @@ def main(argv: Sequence[str], root: Path) -> int:
             case ["kill", run_id, reason]:
                 kill(volume, run_id, reason)
             case ["fault", run_id, text]:
-                faults.tell(volume, run_id, text)
+                told_faults.tell(volume, run_id, text)
             case ["requests"]:
                 sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
             case ["ship", run_id, first, *rest] if (switches := _switches(rest)) in _SHIP_SWITCHES:

@@ -53,7 +53,7 @@ def engine(
             patch.chdir(project)
             yield found
     except engines.NoEngine as reason:
-        pytest.skip(f"no engine with CDI can be had: {reason}")
+        pytest.fail(f"no engine with CDI can be had: {reason}")
 
 
 @pytest.fixture(scope="module")

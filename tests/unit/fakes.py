@@ -23,7 +23,7 @@ from lab.backends import (
 from lab.errors import LabError
 from lab.pinning import Sight
 from lab.plan import Plan, PlannedNode, PlannedTask
-from lab.task import faults
+from lab.task import told_faults
 from lab.task import volume as volumes
 from lab.task.protocol import Request, TaskStatus, Volume, write_atomically
 from lab.task.states import State
@@ -180,7 +180,7 @@ class FakeEnvironment(Environment):
         self.disturbed.append((node, *words))
 
     def tell(self, run_id: str, fault: str) -> None:
-        faults.tell(self.volume, run_id, fault)
+        told_faults.tell(self.volume, run_id, fault)
 
     def runs(self) -> list[Request]:
         return volumes.requests(self.volume)

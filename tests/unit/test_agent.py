@@ -87,6 +87,7 @@ def test_program_learns_who_it_is(stage: Stage) -> None:
     assert environ["LAB_RUN_DIR"] == cwd == str(stage.volume.run("r1"))
     assert environ["PYTHONUNBUFFERED"] == "1"
     assert environ["TF_CPP_MIN_LOG_LEVEL"] == "1"
+    assert environ["TF_USE_LEGACY_KERAS"] == environ["LAB_LAZY_KERAS"] == "1"
     assert environ["no_grpc_proxy"] == "a.b,tf1,tf2,tf3"
     assert "LAB_EXPERIMENT" not in environ
     assert stdin == ""

@@ -12,7 +12,8 @@ import pytest
 from lab.cli import main
 from lab.cli.commands import fault
 from lab.run.directory import RunDir, RunInfo
-from lab.task import faults
+from lab.task import told_faults
+from lab.task.faults import parse
 from lab.task.protocol import Request
 from lab.task.states import State
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end
@@ -44,7 +45,7 @@ def submit(environment: FakeEnvironment, run_id: str, **more: float) -> None:
 
 def told(environment: FakeEnvironment) -> list[str]:
     folder = environment.volume.faults("20260101-0000-async-aaaa")
-    return [faults.read(path).text for path in faults.told_of(folder).values()]
+    return [told_faults.read(path).text for path in told_faults.told_of(folder).values()]
 
 
 def test_a_task_is_hit(environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +86,7 @@ def test_a_node_is_disturbed_and_the_agents_are_told(
 def test_a_random_target_is_drawn_and_its_seed_is_told(environment: FakeEnvironment) -> None:
     assert main(["fault", "kill", "random"]) == 0
     (text,) = told(environment)
-    drawn = faults.parse(text)
+    drawn = parse(text)
     assert drawn.target in {"ps-0", "worker-0", "worker-1"}
     assert drawn.seed is not None
 

@@ -28,7 +28,7 @@ from lab.backends.local.state import Isolation
 from lab.errors import InputError, LabError
 from lab.run import faulting as faultings
 from lab.run.faulting import Faulting, Untold, asked, check_followed, do, settle, warning
-from lab.task import faults
+from lab.task import told_faults
 from lab.task.faults import parse
 from lab.task.netfault import MODULE
 from lab.task.protocol import Request
@@ -54,7 +54,7 @@ def environment(tmp_path: Path) -> Iterator[FakeEnvironment]:
 
 def told(environment: FakeEnvironment) -> list[str]:
     folder = environment.volume.faults("r1")
-    return [faults.read(path).text for path in faults.told_of(folder).values()]
+    return [told_faults.read(path).text for path in told_faults.told_of(folder).values()]
 
 
 def test_network_faults_come_when_they_are_due(environment: FakeEnvironment) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task import faults
+from lab.task import told_faults
 from lab.task.child import Program
 from lab.task.disturbance import Brake, Disturbances
 from lab.task.protocol import Request, Volume
@@ -112,7 +112,7 @@ def test_a_fault_waits_for_a_program(make: Make) -> None:
 def test_what_has_been_done_is_not_done_by_the_next_life_of_an_agent(
     make: Make, volume: Volume
 ) -> None:
-    faults.tell(volume, "r1", "stop worker-1")
+    told_faults.tell(volume, "r1", "stop worker-1")
     victim = Victim()
     both = ["fault: kill worker-1", "fault: stop worker-1"]
     assert make("kill worker-1").step(victim, 1.0, None) == both
@@ -134,7 +134,7 @@ def test_network_faults_are_put_on_record_when_the_helper_tells(make: Make, volu
     clock = Clock()
     faulty = make("cut:5s tf2", monotonic=clock)
     assert faulty.step(None, 1.0, None) == []
-    faults.tell(volume, "r1", "cut:5s tf2")
+    told_faults.tell(volume, "r1", "cut:5s tf2")
     assert faulty.under == ""
     assert faulty.step(None, 1.0, None) == ["fault: cut:5s tf2"]
     clock.now += 4.9
@@ -165,13 +165,13 @@ def test_a_look_costs_one_stat_where_nothing_was_told(
 
     def counted(folder: Path) -> dict[int, Path]:
         reads.append(folder)
-        return faults.told_of(folder)
+        return told_faults.told_of(folder)
 
     monkeypatch.setattr("lab.task.disturbance.told_of", counted)
     faulty = make()
     faulty.step(None, 1.0, None)
     assert reads == []
-    faults.tell(volume, "r1", "kill worker-0")
+    told_faults.tell(volume, "r1", "kill worker-0")
     for _ in range(3):
         faulty.step(None, 1.0, None)
     assert len(reads) == 3  # it is young: another may come within the same tick

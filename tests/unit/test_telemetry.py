@@ -24,9 +24,10 @@ from lab.run import telemetry
 from lab.run.directory import RunDir, RunInfo
 from lab.run.gpu_use import NO_FIGURES, Figures, cards_of, figures, read_figures
 from lab.run.lifecycle import NoView
+from lab.run.result import result
 from lab.run.summary import Summary, read_summary, summarize, write_summary
 from lab.run.telemetry import append_lines, next_due, sample_until, watched
-from lab.run.view import LiveView, PlainView, result
+from lab.run.view import LiveView, PlainView
 from lab.task.protocol import TaskStatus
 from lab.task.states import State
 from tests.unit.fakes import PLAN, record

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from lab.run.cells import table_of
 from lab.run.directory import RunInfo
+from lab.run.result import result
 from lab.run.summary import summary_of
-from lab.run.view import LiveView, PlainView, result, table_of
+from lab.run.view import LiveView, PlainView
 from lab.task.protocol import TaskStatus
 from lab.task.states import State
 from tests.unit.fakes import PLAN, record

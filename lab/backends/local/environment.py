@@ -25,7 +25,7 @@ from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow as follow_lines
 from lab.errors import InputError, LabError
 from lab.pinning import Sight
-from lab.task import faults
+from lab.task import told_faults
 from lab.task import volume as run_volume
 from lab.task.netfault import variables
 from lab.task.protocol import Request, Volume
@@ -165,7 +165,7 @@ class LocalEnvironment:
         Raises:
             LabError: There is no such run, or the volume cannot be written.
         """
-        self._tell(faults.tell, run_id, fault)
+        self._tell(told_faults.tell, run_id, fault)
 
     def _tell(self, what: Callable[[Volume, str, str], None], run_id: str, reason: str) -> None:
         try:

@@ -10,11 +10,12 @@ from lab.cli.inturn import in_turn
 from lab.cli.options import RunsDir
 from lab.cli.output import say
 from lab.errors import InputError
+from lab.run.cells import show
 from lab.run.directory import all_runs, runs_dir
 from lab.run.homecoming import bring_all_home, bring_one_home
 from lab.run.project import default_name
+from lab.run.result import result
 from lab.run.standing import Volumes, is_followed, settle
-from lab.run.view import result, show
 from lab.run.whereabouts import locate, reachable
 
 

@@ -9,7 +9,7 @@ from lab.cli.arguments import Word
 from lab.cli.options import AsJson
 from lab.cli.output import print_json
 from lab.errors import InputError
-from lab.run.view import show, table_of
+from lab.run.cells import show, table_of
 from lab.task.experiments import EXPERIMENTS, Experiment
 
 

@@ -24,7 +24,7 @@ from lab.cli.output import print_json
 from lab.errors import InputError, LabError
 from lab.gpus import Condition, Gpu, Inventory, survey
 from lab.gpus.model import DRIVER
-from lab.run.view import show
+from lab.run.cells import show
 
 _EVERY_S: Final = 1.0
 _TASKS_EVERY_S: Final = 30.0

@@ -7,10 +7,10 @@ import time
 from lab.backends.choose import backends
 from lab.cli.options import AsJson, RunsDir
 from lab.cli.output import print_json, say
+from lab.run.cells import show, state_cell, table_of
 from lab.run.directory import RunDir, all_runs, runs_dir
 from lab.run.standing import Ask, Volumes, told
 from lab.run.summary import read_summary
-from lab.run.view import show, state_cell, table_of
 
 _COLUMNS = ("run", "experiment", "backend", "state", ">global step", ">accuracy", "started (UTC)")
 

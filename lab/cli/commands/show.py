@@ -9,10 +9,11 @@ from lab.backends.choose import backends
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson, RunsDir
 from lab.cli.output import say
+from lab.run.cells import show
 from lab.run.directory import find_run, runs_dir
+from lab.run.result import result
 from lab.run.standing import Volumes, told
 from lab.run.summary import sum_up
-from lab.run.view import result, show
 
 
 def command(

@@ -1,0 +1,91 @@
+"""What a run came to: its table, and what can be said of it as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from rich.console import Group
+from rich.text import Text
+
+from lab.run.cells import Cell, loss, percent, rate, seconds, share, state_cell, table, whole
+from lab.run.summary import Summary, TaskSummary
+from lab.task.states import State
+from lab.task.text import short, visible
+
+_RESULT: Final = (
+    "task", "node", "state", ">epochs", ">local\nsteps", ">global\nstep", ">loss", ">accuracy",
+    ">time",
+)  # fmt: skip
+
+_RESULT_WITH_GPU: Final = (
+    "task", "node", "state", ">epoch", ">local\nsteps", ">global\nstep", ">loss", ">accu-\nracy",
+    ">gpu", ">time",
+)  # fmt: skip
+"""The same where cards were sampled; narrower headings make room for theirs in 80 columns."""
+
+
+def result(summary: Summary) -> Group:
+    """The table of a run, and what the run as a whole came to."""
+    with_gpu = any(task.gpu_utilisation is not None for task in summary.tasks)
+    rows = table(*(_RESULT_WITH_GPU if with_gpu else _RESULT))
+    for task in summary.tasks:
+        rows.add_row(*_result_row(task, with_gpu=with_gpu))
+    return Group(_headline(summary), rows, *_footer(summary))
+
+
+def _result_row(task: TaskSummary, *, with_gpu: bool) -> list[Cell]:
+    return [
+        Text(visible(task.task)),
+        Text(visible(task.node)),
+        state_cell(task.state),
+        "" if task.epoch is None else str(task.epoch + 1),
+        whole(task.local_step),
+        whole(task.global_step),
+        loss(task.loss),
+        share(task.accuracy),
+        *([percent(task.gpu_utilisation)] if with_gpu else []),
+        seconds(task.time_s),
+    ]
+
+
+def _headline(summary: Summary) -> Text:
+    line = Text(visible(f"run {summary.run_id}: {summary.experiment} on {summary.backend}, "))
+    line.append_text(state_cell(summary.state))
+    if summary.wall_s is not None:
+        line.append(f" after {summary.wall_s:.1f} s")
+    if summary.reason:
+        line.append(f" ({short(summary.reason)})")
+    return line
+
+
+def _footer(summary: Summary) -> Iterator[Text]:
+    for name, value, style in _facts(summary):
+        yield Text.assemble(f"{name:<35}", (value, style))
+
+
+def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    """Name, value and style of what can be said of the run as a whole."""
+    if summary.accuracy is not None:
+        yield "accuracy of the final parameters", share(summary.accuracy), ""
+    if summary.global_step is not None:
+        per_s = "" if summary.steps_per_s is None else f", {rate(summary.steps_per_s)} a second"
+        yield "global step", f"{whole(summary.global_step)}{per_s}", ""
+    if summary.first_step_s is not None:
+        yield "first step of every worker", f"after {summary.first_step_s:.1f} s", ""
+    if summary.updates_conserved is not None:
+        bad = "" if summary.updates_conserved else "bold red"
+        lost = f": {summary.updates_lost} never made" if summary.updates_lost else ""
+        yield "every update counted", "yes" if summary.updates_conserved else f"NO{lost}", bad
+    if summary.degraded:
+        gone = [task.task for task in summary.tasks if task.state != State.SUCCEEDED]
+        yield "without", visible(", ".join(gone)), "bold yellow"
+    again = [f"{task.task} {task.attempts - 1}x" for task in summary.tasks if task.attempts > 1]
+    if again:
+        yield "started again", visible(", ".join(again)), "bold yellow"
+    if summary.steps_redone:
+        yield "steps made again", f"{whole(summary.steps_redone)}", "bold yellow"
+    if summary.resumed_from:
+        yield "goes on from", visible(summary.resumed_from), ""
+    if summary.records_lost:
+        yield "records lost", f"{summary.records_lost}", "bold red"

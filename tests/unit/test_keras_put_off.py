@@ -1,0 +1,48 @@
+"""Who may put Keras off, and for whom; that it works is in the end-to-end tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lab.task.command import environ
+from lab.task.lazy_keras import give_back, put_off
+from lab.task.place import Place
+from lab.task.protocol import Request
+
+REQUEST = Request("r1", "async", "mnist_async.py", (), {"worker": ["tf1:1"]})
+PLACE = Place(
+    project="p",
+    node="tf1",
+    task="worker-0",
+    cluster={"worker": ["tf1:1"]},
+    runs=Path("/runs"),
+    scripts=Path("/scripts"),
+    data=Path("/data"),
+)
+
+
+def test_what_was_put_off_is_given_back() -> None:
+    variables = {"A": "1"}
+    variables |= put_off(variables)
+    assert variables["TF_USE_LEGACY_KERAS"] == "1"
+    give_back(variables)
+    assert variables == {"A": "1"}
+    give_back(variables)
+    assert variables == {"A": "1"}
+
+
+def test_the_users_choice_stays() -> None:
+    for choice in ("1", "0"):
+        variables = {"TF_USE_LEGACY_KERAS": choice}
+        assert put_off(variables) == {}
+        give_back(variables)
+        assert variables == {"TF_USE_LEGACY_KERAS": choice}
+
+
+def test_a_program_of_ones_own_gets_keras_as_it_is() -> None:
+    assert "TF_USE_LEGACY_KERAS" in environ(PLACE, REQUEST, 0, {})
+    own = environ(PLACE, replace(REQUEST, own=True), 0, {})
+    assert not [name for name in own if "KERAS" in name]
+    chosen = environ(PLACE, REQUEST, 0, {"TF_USE_LEGACY_KERAS": "0"})
+    assert (chosen["TF_USE_LEGACY_KERAS"], "LAB_LAZY_KERAS" in chosen) == ("0", False)
