@@ -139,7 +139,7 @@ class Case:
     @property
     def project(self) -> str:
         """A name that no other environment has."""
-        return f"torture-{self.seed}"
+        return f"torture-{self.fault}-{self.seed}"
 
     @property
     def tasks(self) -> list[str]:
