@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from typing import Final
 from benchmarks import pairs
 from benchmarks.measure import Setting, say, told
 from benchmarks.outcome import Outcome, Target
-from benchmarks.trainings import CLUSTER, PROGRAM, ROOT, TrainingError, Workplace
+from benchmarks.trainings import PROGRAM, ROOT, TrainingError, Workplace, lab_run
 
 TARGET: Final = Target("at most", 0.01)
 STEPS, QUICK_STEPS = 6_000, 1_500
@@ -70,8 +69,7 @@ def share(place: Workplace, steps: int) -> float:
         TrainingError: The run did not succeed, or was over too soon.
     """
     runs = Path(tempfile.mkdtemp(prefix="runs-", dir=place.folder))
-    command = [sys.executable, "-m", "lab", "run", "async", "--backend", "local", "--gpus", "none"]
-    command += ["--cluster", str(CLUSTER), "--runs-dir", str(runs), f"--global_steps={steps}"]
+    command = lab_run("local", runs, [f"--global_steps={steps}"])
     with (place.folder / "said").open("wb") as said:
         process = subprocess.Popen(
             command,

@@ -77,6 +77,12 @@ def workplace() -> Iterator[Workplace]:
         yield Workplace(Path(name), {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": f"{name}/state"})
 
 
+def lab_run(backend: str, runs: Path, flags: Sequence[str]) -> list[str]:
+    """The command that trains the benchmarks' cluster without GPUs."""
+    command = [sys.executable, "-m", "lab", "run", "async", "--backend", backend, "--gpus", "none"]
+    return [*command, "--cluster", str(CLUSTER), "--runs-dir", str(runs), *flags]
+
+
 def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
     """`lab run`, from nothing being up to nothing being up.
 
@@ -84,8 +90,7 @@ def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
         TrainingError: It did not succeed.
     """
     runs = Path(tempfile.mkdtemp(prefix="runs-", dir=place.folder))
-    command = [sys.executable, "-m", "lab", "run", "async", "--backend", backend, "--gpus", "none"]
-    command += ["--cluster", str(CLUSTER), "--runs-dir", str(runs), *flags]
+    command = lab_run(backend, runs, flags)
     began = time.time()
     done = subprocess.run(
         command,
