@@ -16,6 +16,7 @@ import numpy.typing as npt
 from lab.task.data import Examples, Floats, Ints
 
 Parameters = dict[str, Floats]
+Mask = npt.NDArray[np.bool_]
 Batch = tuple[Floats, Ints]
 
 PIXELS, HIDDEN, CLASSES = 784, 500, 10
@@ -99,6 +100,27 @@ def loss_and_gradients(
         "weights2": hidden.T @ error + L2 * weights2,
         "biases2": error.sum(0),
     }
+
+
+def undecided(steps: Sequence[tuple[Parameters, Floats]], within: float = 4e-6) -> Mask:
+    """Hidden units that were so close to ReLU's kink that rounding decides on their gradient.
+
+    Sums of 784 float32 products in another order differ by about 1e-6. Where such a sum is as close
+    to 0 as that, one order lets an image's gradient pass and another does not, and both are right.
+
+    Args:
+        steps: Parameters before each update, and the images of its batch.
+        within: What counts as close.
+
+    Returns:
+        Shape [500]; none of a model without a hidden layer.
+    """
+    found = np.zeros(HIDDEN, bool)
+    for parameters, images in steps:
+        if "weights1" in parameters:
+            sums = images @ parameters["weights1"] + parameters["biases1"]
+            found |= (np.abs(sums) < within).any(0)
+    return found
 
 
 def worker_batches(
