@@ -54,13 +54,14 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     pairs = arguments.pairs or (QUICK_PAIRS if arguments.quick else PAIRS)
     backends = (arguments.backend,) if arguments.backend else BACKENDS
+    beside = arguments.beside or ""
     machine = describe(ROOT)  # once: what comes later is a load of our own making
     if machine["load_before"] > machine["cores"] / 4:
         say(f"the load average is {machine['load_before']}: is anything else running?")
     for name in arguments.measurements or MEASUREMENTS:
         when, began = time.strftime("%Y-%m-%d %H:%M %Z"), time.monotonic()
         with workplace() as place:
-            found = MEASUREMENTS[name](Setting(place, pairs, arguments.quick, backends))
+            found = MEASUREMENTS[name](Setting(place, pairs, arguments.quick, backends, beside))
         took_s = time.monotonic() - began
         for outcome in found:
             say(_line(outcome))
@@ -80,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("measurements", nargs="*", choices=[*MEASUREMENTS, []], metavar="WHAT")
     parser.add_argument("--backend", choices=BACKENDS, help="of the throughput (default: both)")
+    parser.add_argument(
+        "--beside", choices=throughput.BESIDE, help="of the throughput on compose (default: each)"
+    )
     parser.add_argument("--pairs", type=int, help=f"default: {PAIRS}")
     parser.add_argument(
         "--quick", action="store_true", help="small numbers, for a look; nothing is written"

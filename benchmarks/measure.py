@@ -22,12 +22,14 @@ class Setting:
         pairs: How many interleaved pairs, or how often where nothing is compared.
         quick: Numbers so small that they show only that it works.
         backends: The backends to measure on.
+        beside: The one way to train without `lab` that is compared on compose; "": each.
     """
 
     place: Workplace
     pairs: int
     quick: bool
     backends: tuple[str, ...]
+    beside: str = ""
 
 
 def say(line: str) -> None:

@@ -12,6 +12,7 @@ from benchmarks.outcome import Outcome
 FOLDER = Path(__file__).parent
 ORDER = (
     "throughput-local",
+    "throughput-compose-containers",
     "throughput-compose",
     "throughput-compose-shells",
     "start-local",

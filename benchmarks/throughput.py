@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
 from benchmarks import engine, pairs
+from benchmarks.containers import by_containers
 from benchmarks.measure import Setting, say, told
 from benchmarks.outcome import Outcome, Target
 from benchmarks.steps import steps_per_second
-from benchmarks.trainings import by_hand, by_lab
+from benchmarks.trainings import Training, Workplace, by_hand, by_lab
 
 TARGETS = {"local": Target("at least", 0.97), "compose": Target("at least", 0.95)}
 STEPS, QUICK_STEPS = 3_000, 1_500
@@ -16,34 +21,67 @@ HOW = (
     "mnist_async.py, softmax, 1 ps and 3 workers, {steps:,} global steps, seed {seed}; global steps"
     " per second while all three workers train, from their own step records on both sides."
     " `lab run` boots its environment and takes it down again each time, so that nothing of it is"
-    " there while the bare processes train (on 127.0.0.1, output into files, {sessions}); start-up"
-    " and end are outside the time that counts."
+    " there while the other side trains ({way}); start-up and end are outside the time that counts."
 )
-ONE_SHELL = "all in one session, as from one shell with `&`"
-FOUR_SHELLS = "each in a session of its own, as from four shells"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to train without `lab`.
+
+    Attributes:
+        key: Stands behind the outcome's key.
+        name: In the table.
+        how: In words.
+        train: Trains with these flags of the program.
+    """
+
+    key: str
+    name: str
+    how: str
+    train: Callable[[Workplace, Sequence[str]], Training]
+
+
+ONE_SHELL = Way(
+    "",
+    "by hand",
+    "bare processes on 127.0.0.1, output into files, all in one session as from one shell with `&`",
+    by_hand,
+)
+FOUR_SHELLS = Way(
+    "-shells",
+    "by hand in four shells",
+    "bare processes on 127.0.0.1, output into files, each in a session of its own: Linux schedules"
+    " each as one unit, as it does with containers",
+    partial(by_hand, shells=True),
+)
+CONTAINERS = Way(
+    "-containers",
+    "in bare containers",
+    "four `docker run` on an internal network of the same engine, without anchors, agents, checks",
+    by_containers,
+)
+BESIDE = {"containers": CONTAINERS, "hand": ONE_SHELL, "shells": FOUR_SHELLS}
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """A ratio for each backend, on compose for both ways to do it by hand."""
+    """A ratio for each backend, on compose beside each way to do without."""
     found = []
     for backend in setting.backends:
         if backend == "compose":
-            # Containers are scheduled as units, as the sessions of several shells are, and those
-            # of one shell are not: beside each of these it is another comparison.
             with engine.ready(setting.place) as why_not:
-                found.append(_on(backend, setting, why_not, shells=False))
-                found.append(_on(backend, setting, why_not, shells=True))
+                ways = [BESIDE[setting.beside]] if setting.beside else BESIDE.values()
+                found += [_on(backend, setting, why_not, way) for way in ways]
         else:
-            found.append(_on(backend, setting, "", shells=False))
+            found.append(_on(backend, setting, "", ONE_SHELL))
     return found
 
 
-def _on(backend: str, setting: Setting, why_not: str, *, shells: bool) -> Outcome:
+def _on(backend: str, setting: Setting, why_not: str, way: Way) -> Outcome:
     steps = QUICK_STEPS if setting.quick else STEPS
     flags = (f"--global_steps={steps}", f"--seed={SEED}")
     raw: list[tuple[float, float]] = []
-    hand = "by hand in four shells" if shells else "by hand"
-    say(f"throughput on {backend} / {hand}: {why_not or f'{setting.pairs} pairs'}")
+    say(f"throughput on {backend} / {way.name}: {why_not or f'{setting.pairs} pairs'}")
     if not why_not:
         raw = pairs.interleaved(
             told(
@@ -52,24 +90,24 @@ def _on(backend: str, setting: Setting, why_not: str, *, shells: bool) -> Outcom
                 _shown,
             ),
             told(
-                hand,
-                lambda: steps_per_second(by_hand(setting.place, flags, shells=shells).records),
+                way.name,
+                lambda: steps_per_second(way.train(setting.place, flags).records),
                 _shown,
             ),
             setting.pairs,
         )
     by_lab_alone, by_hand_alone = ([pair[side] for pair in raw] for side in (0, 1))
     return Outcome(
-        key=f"throughput-{backend}{'-shells' if shells else ''}",
-        what=f"training throughput, `lab run` on {backend} / {hand}",
+        key=f"throughput-{backend}{way.key}",
+        what=f"training throughput, `lab run` on {backend} / {way.name}",
         unit="ratio",
         target=TARGETS[backend],
         found=pairs.ratio(raw) if raw else None,
-        how=HOW.format(steps=steps, seed=SEED, sessions=FOUR_SHELLS if shells else ONE_SHELL),
+        how=HOW.format(steps=steps, seed=SEED, way=way.how),
         why_not=why_not,
         details={
             "`lab run`": _shown(pairs.estimate(by_lab_alone).median),
-            hand: _shown(pairs.estimate(by_hand_alone).median),
+            way.name: _shown(pairs.estimate(by_hand_alone).median),
         }
         if raw
         else {},
