@@ -10,7 +10,7 @@ from tests.torture.case import Fault, Policy
 STALL_S: Final = 8.0
 """`--stall` of the runs whose fault may let a training stand still."""
 
-READY_S: Final = 60.0
+READY_S: Final = 120.0
 """`--ready-within` of the same runs."""
 
 PATIENT_S: Final = 240.0

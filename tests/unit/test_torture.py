@@ -119,7 +119,7 @@ def test_ends_are_looked_at_as_often_as_asked() -> None:
 def test_the_command_line_of_a_case() -> None:
     said = words(dataclasses.replace(KILLED, fault=Fault.FREEZE), {"--ready-within"})
     assert said[:2] == ["run", "async"]
-    assert said[-4:] == ["--stall", "8s", "--ready-within", "60s"]
+    assert said[-4:] == ["--stall", "8s", "--ready-within", "120s"]
     assert "--ready-within" not in words(finding(KILLED, Fault.FREEZE), set())
     assert words(KILLED, {"--ready-within"})[-2:] == ["--ready-within", "240s"]
     late = dataclasses.replace(KILLED, fault=Fault.LATE, amount_s=7, policy=Policy.CONTINUE)
