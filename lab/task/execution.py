@@ -307,8 +307,8 @@ class Execution:
             self.stop(verdicts.late(request, mine, self._output))
         elif (still := self._stall.look(seen)) and self._stall.speaks(self._place.task, seen):
             self.stop(verdicts.stalled(still))
-        elif (peer := verdicts.ahead(request, mine, seen)) and not self._to_start:
-            self._again = f"{peer} was started again, and all of them together"
+        elif (reason := verdicts.ahead(request, mine, seen)) and not self._to_start:
+            self._again = reason
             if self._program is not None:
                 self._program.signal(signal.SIGKILL)
             else:

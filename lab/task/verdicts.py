@@ -19,6 +19,8 @@ from lab.task.text import short
 
 _LONGEST_REASON: Final = 500
 
+_TOGETHER: Final = ", and all of them together"
+
 _ENDED_SO: Final = {
     State.FAILED: "failed",
     State.LOST: "was lost",
@@ -77,10 +79,21 @@ def trouble(request: Request, myself: str, seen: Mapping[str, TaskStatus]) -> st
 
 
 def ahead(request: Request, mine: TaskStatus, seen: Mapping[str, TaskStatus]) -> str | None:
-    """The task that was started again, where all are to be started again together."""
+    """Why this task starts again with another, where all are to be started again together.
+
+    The first to be started again is the reason of the others. One that only went along names it,
+    and may be seen before it.
+    """
     if not start_together(request, seen):
         return None
-    return next((task for task, status in seen.items() if status.attempt > mine.attempt), None)
+    further = [status for status in seen.values() if status.attempt > mine.attempt]
+    if not further:
+        return None
+    first = min(
+        further, key=lambda status: status.earlier[-1].ended_unix if status.earlier else 0.0
+    )
+    reason = first.earlier[-1].reason if first.earlier else ""
+    return reason if reason.endswith(_TOGETHER) else f"{first.task} was started again{_TOGETHER}"
 
 
 def may_start_again(request: Request, mine: TaskStatus, seen: Mapping[str, TaskStatus]) -> bool:

@@ -19,6 +19,7 @@ import pytest
 
 from tests.agents import wait_for
 from tests.commands import command, environ, lab, start
+from tests.conditions import lacking
 from tests.terminals import CTRL_C, Terminal, terminal
 
 pytestmark = pytest.mark.tensorflow
@@ -264,9 +265,9 @@ def small(tmp_path: Path) -> Iterator[Path]:
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
     if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root may mount a small disk")
+        lacking("only root may mount a small disk")
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("no disk can be mounted here")
+        lacking("no disk can be mounted here")
     yield disk
     subprocess.run(["umount", str(disk)], check=True)
 

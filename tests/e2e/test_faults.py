@@ -12,13 +12,14 @@ from typing import Final
 import pytest
 
 from lab.backends.compose import ComposeBackend, ComposeEnvironment
-from lab.backends.local import LocalBackend, interpreter, isolation
+from lab.backends.local import LocalBackend, interpreter
 from lab.backends.local.environment import LocalEnvironment
 from lab.cli import main
 from lab.errors import LabError
 from lab.plan import Plan, PlannedNode, PlannedTask
 from lab.task.netfault import MODULE
 from tests.agents import processes_with, wait_for
+from tests.conditions import needs_namespaces
 from tests.e2e.test_compose import docker, left_behind, no_word, place_on
 from tests.e2e.test_local_environment import free_port
 
@@ -84,8 +85,7 @@ SILENT_S: Final = (1.9, 8.0)
 
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEnvironment]:
-    if (reason := isolation.why_not()) is not None:
-        pytest.skip(f"no namespaces here: {reason}")
+    needs_namespaces()
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("LAB_TEST_MARKER", str(tmp_path))
     (tmp_path / "scripts").mkdir()
@@ -166,8 +166,7 @@ def events(run: Path, task: str) -> list[tuple[str, float]]:
 def test_faults_of_a_run_come_in_their_time_and_are_on_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if (reason := isolation.why_not()) is not None:
-        pytest.skip(f"no namespaces here: {reason}")
+    needs_namespaces()
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scripts").mkdir()

@@ -21,7 +21,7 @@ import pytest
 from lab.backends import Environment
 from lab.backends.compose import ComposeBackend, ComposeEnvironment
 from lab.backends.compose import backend as compose_backend
-from lab.backends.local import LocalBackend, isolation, layout
+from lab.backends.local import LocalBackend, layout
 from lab.backends.local.state import TaskRecord
 from lab.backends.proof import boot, judge
 from lab.cluster import load_cluster
@@ -32,6 +32,7 @@ from lab.plan import Plan, PlannedNode, PlannedTask, place
 from lab.render.compose import render
 from lab.task.protocol import Request
 from tests import cuda
+from tests.conditions import needs_namespaces
 from tests.engine import ROOT
 from tests.nvml import Box, Driver
 
@@ -269,8 +270,8 @@ def local(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", UUIDS[1])
     if request.param == "processes":
         monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
-    elif (reason := isolation.why_not()) is not None:
-        pytest.skip(f"no namespaces here: {reason}")
+    else:
+        needs_namespaces()
     (tmp_path / "scripts").mkdir()
     yield tmp_path
     for environment in LocalBackend().all():

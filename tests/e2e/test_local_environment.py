@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.local import LocalBackend, interpreter, isolation
+from lab.backends.local import LocalBackend, interpreter
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.process import Identity, descendants
 from lab.errors import InputError, LabError
@@ -25,6 +25,7 @@ from lab.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.protocol import Request, TaskStatus
 from lab.task.states import State
 from tests.agents import ROOT, processes_with, wait_for
+from tests.conditions import needs_namespaces
 
 PROGRAM = """
 import os, socket, subprocess, sys, time
@@ -82,8 +83,8 @@ def plan(name: str = "demo", port: int = 2222) -> Plan:
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "processes":
         monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
-    elif (reason := isolation.why_not()) is not None:
-        pytest.skip(f"no namespaces here: {reason}")
+    else:
+        needs_namespaces()
     return str(request.param)
 
 
@@ -387,8 +388,7 @@ def test_agent_that_does_not_come_takes_all_with_it(
 
 
 def test_supervisor_that_ends_at_once(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if isolation.why_not() is not None:
-        pytest.skip("no namespaces here")
+    needs_namespaces()
     folder = project / "bin"
     folder.mkdir()
     # It passes the probe, and then is refused.
@@ -431,8 +431,7 @@ def test_interrupt_while_booting_leaves_nothing(
 
 
 def test_link_that_the_kernel_lacks(project: Path) -> None:
-    if isolation.why_not() is not None:
-        pytest.skip("no namespaces here")
+    needs_namespaces()
     slow = PlannedNode("tf2", link=Link(delay_us=5000))
     try:
         up(project, nodes=(PlannedNode("tf1"), slow))
@@ -442,8 +441,7 @@ def test_link_that_the_kernel_lacks(project: Path) -> None:
 
 
 def test_network_of_the_nodes(project: Path) -> None:
-    if isolation.why_not() is not None:
-        pytest.skip("no namespaces here")
+    needs_namespaces()
     environment = up(project)
     code = (
         "import socket, sys\n"

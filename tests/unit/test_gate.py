@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from lab.errors import InputError
 from lab.schedule import check_start, parse_start, untimely
 from lab.task.gate import Gate
 from lab.task.policy import OnFailure, Policy, outcome, parse_policy
-from lab.task.protocol import Request, TaskStatus
+from lab.task.protocol import Attempt, Request, TaskStatus
 from lab.task.states import State
-from lab.task.verdicts import may_start_again, signal_name
+from lab.task.verdicts import ahead, may_start_again, signal_name
 from lab.task.when import When, parse_when, span
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}
@@ -185,6 +187,27 @@ def test_of_a_gang_nobody_that_the_others_need_starts_again_when_one_has_succeed
     assert may_start_again(asked, seen[task], seen) == again
     spent = TaskStatus(task, State.TRAINING, attempt=1)
     assert not may_start_again(asked, spent, seen)
+
+
+def again(task: str, ended_unix: float, reason: str) -> TaskStatus:
+    attempt = Attempt(reason, None, None, ended_unix, None)
+    return TaskStatus(task, State.STARTING, attempt=1, earlier=(attempt,))
+
+
+ECHO = "worker-1 was started again, and all of them together"
+
+
+def test_a_gang_names_the_first_that_was_started_again() -> None:
+    asked = request(gang=True, on_failure=OnFailure.RESTART, restarts=1)
+    mine = TaskStatus("ps-0", State.TRAINING)
+    first = again("worker-1", 10.0, "exit code 3")
+    echo = again("worker-0", 10.5, ECHO)
+    assert ahead(asked, mine, states()) is None
+    assert ahead(asked, mine, states(worker_1=first)) == ECHO
+    assert ahead(asked, mine, states(worker_1=first, worker_0=echo)) == ECHO
+    assert ahead(asked, mine, states(worker_0=echo)) == ECHO  # what it went along with is not seen
+    assert ahead(asked, replace(mine, attempt=1), states(worker_1=first)) is None
+    assert ahead(request(), mine, states(worker_1=first)) is None
 
 
 def test_signals_have_a_name_or_a_number() -> None:
