@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.trainings import (
-    PATIENCE_S,
     PROGRAM,
     ROOT,
     TASKS,
@@ -19,6 +17,7 @@ from benchmarks.trainings import (
     TrainingError,
     Workplace,
     by_hand_records,
+    must,
 )
 
 IMAGE: Final = "lab:cpu"
@@ -67,15 +66,4 @@ def _network(place: Workplace) -> Iterator[None]:
 
 
 def _docker(place: Workplace, *words: str) -> str:
-    done = subprocess.run(
-        ["docker", *words],
-        env=place.environ,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise TrainingError(f"docker {words[0]} ended with {done.returncode}: {done.stderr}")
-    return done.stdout
+    return must(place, f"docker {words[0]}", ["docker", *words])

@@ -83,15 +83,12 @@ def lab_run(backend: str, runs: Path, flags: Sequence[str]) -> list[str]:
     return [*command, "--cluster", str(CLUSTER), "--runs-dir", str(runs), *flags]
 
 
-def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
-    """`lab run`, from nothing being up to nothing being up.
+def must(place: Workplace, what: str, command: Sequence[str]) -> str:
+    """Run a command that has to succeed; what it printed.
 
     Raises:
-        TrainingError: It did not succeed.
+        TrainingError: It did not.
     """
-    runs = Path(tempfile.mkdtemp(prefix="runs-", dir=place.folder))
-    command = lab_run(backend, runs, flags)
-    began = time.time()
     done = subprocess.run(
         command,
         env=place.environ,
@@ -104,7 +101,20 @@ def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
         check=False,
     )
     if done.returncode != 0:
-        raise TrainingError(f"lab run ended with {done.returncode}: {done.stderr[-2000:]}")
+        raise TrainingError(f"{what} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
+    """`lab run`, from nothing being up to nothing being up.
+
+    Raises:
+        TrainingError: It did not succeed.
+    """
+    runs = Path(tempfile.mkdtemp(prefix="runs-", dir=place.folder))
+    command = lab_run(backend, runs, flags)
+    began = time.time()
+    must(place, "lab run", command)
     (run,) = runs.iterdir()
     return Training(began, {task: _json_records(run / f"tasks/{task}.jsonl") for task in TASKS})
 
