@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,11 @@ from lab.task.text import visible
 
 LOG_LINES: Final = 10
 """So many last lines of a failed task are shown."""
+
+_CHATTER: Final = re.compile(
+    rb"[IW][0-9]{4} [0-9:.]{8,40} +[0-9]+ |WARNING: All log messages before absl::"
+)
+"""How lines of TensorFlow's own begin that tell of no fault; a log is full of them."""
 
 
 def tell(summary: Summary, *, json: bool) -> None:
@@ -57,10 +63,11 @@ def judge(run: RunDir, summary: Summary) -> None:
 
 
 def _last_lines(path: Path) -> list[bytes]:
-    """The last lines of a log, however long it is."""
+    """The last telling lines of a log, however long it is."""
     if not path.is_file():
         return []
     with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(0, size - (1 << 16)))
-        return file.read().splitlines()[-LOG_LINES:]
+        lines = file.read().splitlines()
+    return [line for line in lines if not _CHATTER.match(line)][-LOG_LINES:]

@@ -167,7 +167,12 @@ def test_run_that_fails_exits_1_with_the_tasks_last_words(
 ) -> None:
     def fail(volume: Volume, request: Request) -> None:
         volume.log(request.run_id, "worker-0").write_bytes(
-            b"".join(b"line %d\n" % number for number in range(99)) + b"\x1b[31m\xffboom\r\n"
+            b"".join(b"line %d\n" % number for number in range(99))
+            + b"\x1b[31m\xffboom\r\n"
+            + b"WARNING: All log messages before absl::InitializeLog() is called are written\n"
+            + b"I0000 00:00:1795318304.942015   28004 port.cc:153] oneDNN is on\n"
+            + b"E0000 00:00:1795318305.942015   28004 server.cc:153] this counts\n"
+            + 20 * b"W0000 00:00:1795318326.7   28800 local_rendezvous.cc:412] aborting\n"
         )
         for task in request.tasks():
             end(volume, request.run_id, task, State.FAILED, exit_code=7)
@@ -178,8 +183,10 @@ def test_run_that_fails_exits_1_with_the_tasks_last_words(
     out, err = capfd.readouterr()
     assert "failed" in out
     assert "worker-0  | \\x1b[31m\ufffdboom" in err
-    assert "line 90" in err
+    assert "line 91" in err
     assert "line 80" not in err
+    assert "this counts" in err
+    assert not any(word in err for word in ("absl", "oneDNN", "aborting"))
     assert "\x1b" not in out + err
     assert err.splitlines()[-1].startswith("error: run ")
     assert "ps-0 failed: exit code 7" in err.splitlines()[-1]
