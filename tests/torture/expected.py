@@ -122,12 +122,14 @@ def may_succeed(fault: Fault, policy: Policy, experiment: str, target: str) -> b
     return any(outcome.state == "succeeded" for outcome in allowed)
 
 
-def patience_s(fault: Fault, cause: str = "") -> float:
+def patience_s(fault: Fault, cause: str = "", *, trained: bool = False) -> float:
     """Seconds from a fault to the exit of the command, where the run does not end well.
 
     Args:
         fault: What happened.
         cause: How the lab calls it; a training that stood still is known after `STALL_S`.
+        trained: Whether a step was made. A full volume is known by the next line that cannot be
+            written, and a program that imports TensorFlow says nothing for as long as that takes.
     """
     still_s = STALL_S if cause == "stalled" else READY_S
     wait_s = {
@@ -135,6 +137,7 @@ def patience_s(fault: Fault, cause: str = "") -> float:
         Fault.AGENT: LOST_S,
         Fault.ANCHOR: max(still_s, LOST_S),
         Fault.ENGINE: ENGINE_S,
+        Fault.DISK: 0.0 if trained else READY_S,
     }
     return END_S + wait_s.get(fault, 0.0)
 

@@ -169,7 +169,8 @@ def _blames_another(case: Case, reason: str) -> list[str]:
 def _late(case: Case, seen: Seen, outcome: Outcome) -> list[str]:
     if seen.seconds is None or outcome.state == "succeeded":
         return []
-    allowed = patience_s(case.fault, outcome.cause)
+    trained = seen.home.summary.get("global_step") is not None
+    allowed = patience_s(case.fault, outcome.cause, trained=trained)
     if seen.seconds <= allowed:
         return []
     return [f"{seen.seconds:.1f} s from the fault to the end, {allowed:g} s are allowed"]

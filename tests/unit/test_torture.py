@@ -424,6 +424,11 @@ def test_records_sums_leftovers_and_time() -> None:
     frozen = finding(KILLED, Fault.FREEZE)
     assert judge(frozen, hit(failed("stalled"), seconds=24)).verdict is Verdict.LATE
     assert judge(frozen, hit(failed("time-out"), seconds=24)).verdict is Verdict.OK
+    # Who imports writes nothing, and learns of no full volume.
+    full, before = finding(KILLED, Fault.DISK), failed("volume")
+    trained = dataclasses.replace(before, summary={**before.summary, "global_step": 7})
+    assert judge(full, hit(before, seconds=24)).verdict is Verdict.OK
+    assert judge(full, hit(trained, seconds=24)).verdict is Verdict.LATE
 
 
 def test_a_fault_that_came_too_late_counts_for_nothing() -> None:
