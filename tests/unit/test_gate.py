@@ -206,6 +206,8 @@ def test_a_gang_names_the_first_that_was_started_again() -> None:
     assert ahead(asked, mine, states(worker_1=first)) == ECHO
     assert ahead(asked, mine, states(worker_1=first, worker_0=echo)) == ECHO
     assert ahead(asked, mine, states(worker_0=echo)) == ECHO  # what it went along with is not seen
+    later = again("worker-0", 10.5, "exit code 1")
+    assert ahead(asked, mine, states(worker_0=later, worker_1=first)) == ECHO
     assert ahead(asked, replace(mine, attempt=1), states(worker_1=first)) is None
     assert ahead(request(), mine, states(worker_1=first)) is None
 
