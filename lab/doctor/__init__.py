@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lab.doctor import data, engine, gpus, network, python, resources
+from lab.doctor import data, engine, gpus, images, network, python, resources
 from lab.doctor.asking import ask
 from lab.doctor.model import Finding, Need, Report, Verdict
 from lab.errors import LabError
@@ -90,7 +90,7 @@ class _Docker:
     """
 
     answers: engine.Answers | None = None
-    image: engine.ImageFacts | None = None
+    image: images.Facts | None = None
 
 
 def _places() -> dict[str, tuple[Path, str]]:
@@ -168,10 +168,10 @@ def _docker(
     yield engine.limits(answers.info)
     if described.plan is not None:
         watch("the image")
-        look_for = partial(engine.look_for_image, described.plan, Path.cwd())
-        finding, docker.image = engine.image(partial(within, REGISTRY_S, look_for))
+        look_for = partial(images.look, described.plan, Path.cwd())
+        finding, docker.image = images.available(partial(within, REGISTRY_S, look_for))
         yield finding
-    measure = partial(engine.disk, answers, docker.image, resources.free_bytes)
+    measure = partial(images.room, answers, docker.image, resources.free_bytes)
     yield from _guarded(engine.AREA, "disk", Need.COMPOSE, measure)
     yield engine.address_pools(answers, routes)
     yield engine.leftovers(answers.projects)
@@ -202,8 +202,8 @@ def _gpus(
         return
     toolkit = gpus.find_toolkit()
     finding = gpus.toolkit(answers.info, toolkit, asked, has_cuda=has_cudnn)
-    image = docker.image
-    name = image.name if image is not None and image.is_here else None
+    tasks = docker.image
+    name = tasks.name if tasks is not None and tasks.is_here else None
     watch("a card in a container")
     trial = gpus.trial(found.gpus[0].device_id, name, ask)
     if finding.verdict is not Verdict.OK:

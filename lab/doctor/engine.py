@@ -10,12 +10,10 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from lab.doctor.model import Finding, Need, Verdict
 from lab.errors import LabError
-from lab.plan import Plan
 from lab.task.text import short
 
 AREA: Final = "Docker"
@@ -26,8 +24,6 @@ ASK_S: Final = 10
 """Seconds without a word from the engine after which it is given up."""
 
 PROJECT_LABEL: Final = "lab.project"
-ROOM_BYTES: Final = 10**9
-"""What must be left beside the image: containers' logs, models, the build's own files."""
 
 # What the engine takes networks from where its configuration names no pools; see the defaults of
 # `default-address-pools`.
@@ -81,27 +77,6 @@ class Answers:
         return any("name=rootless" in each for each in self.info.get("SecurityOptions") or ())
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFacts:
-    """The image that the description's tasks run in.
-
-    Attributes:
-        name: `lab:cpu`.
-        base: What it is built on.
-        size_bytes: About how large it becomes, or None where nobody has measured it.
-        is_here: Whether the engine has it.
-        base_is_here: Whether the engine has its base.
-        base_can_be_fetched: Whether a registry that the engine reaches has its base.
-    """
-
-    name: str
-    base: str
-    size_bytes: int | None
-    is_here: bool
-    base_is_here: bool = False
-    base_can_be_fetched: bool = False
-
-
 def look(timeout_s: int = ASK_S) -> Answers:
     """Ask the engine.
 
@@ -126,38 +101,6 @@ def look(timeout_s: int = ASK_S) -> Answers:
         for each in api.containers(all=True, filters={"label": [PROJECT_LABEL]}):
             projects.setdefault(each["Labels"][PROJECT_LABEL], []).append(each["State"])
     return Answers(info, [each for each in networks if isinstance(each, Network)], projects)
-
-
-def look_for_image(plan: Plan, root: Path) -> ImageFacts:
-    """Find out what the plan's image is, and whether it is here or can be built.
-
-    Raises:
-        LabError: The engine does not answer, or compose does not understand the file.
-    """
-    from lab.backends.compose import downloads  # noqa: PLC0415
-    from lab.backends.compose.cli import Compose  # noqa: PLC0415
-    from lab.backends.compose.engine import Engine  # noqa: PLC0415
-    from lab.backends.compose.image import can_be_fetched, image_of, is_here  # noqa: PLC0415
-    from lab.render.compose import render  # noqa: PLC0415
-
-    engine = Engine()
-    with TemporaryDirectory(prefix="lab-doctor-") as folder:
-        file = Path(folder) / "docker-compose.yml"
-        file.write_text(render(plan), encoding="utf-8")
-        image = image_of(Compose(plan.name, file, root.absolute()).config())
-    size = downloads.size_of(image.tensorflow)
-    size_bytes = None if size is None else size.image_mb * 10**6
-    if is_here(engine, image.name):
-        return ImageFacts(image.name, image.base, size_bytes, is_here=True)
-    base_is_here = is_here(engine, image.base)
-    return ImageFacts(
-        image.name,
-        image.base,
-        size_bytes,
-        is_here=False,
-        base_is_here=base_is_here,
-        base_can_be_fetched=base_is_here or can_be_fetched(engine, image.base),
-    )
 
 
 def command(path: str | None) -> Finding:
@@ -256,66 +199,6 @@ def limits(info: Mapping[str, Any]) -> Finding:
     )
 
 
-def image(ask: Callable[[], ImageFacts]) -> tuple[Finding, ImageFacts | None]:
-    """Whether the tasks' image is here, or can be built."""
-    try:
-        facts = ask()
-    except TimeoutError:
-        what = "the registry does not answer, and the image is not built"
-        mend = (
-            "build the base with `tools/base-image.sh`, then set LAB_BASE_IMAGE=lab-base:bookworm"
-        )
-        return _finding("image", Verdict.WARNING, what, mend), None
-    except LabError as error:
-        return _finding("image", Verdict.FAILED, error.what, error.mend, "no image"), None
-    name, base = short(facts.name), short(facts.base)
-    if facts.is_here:
-        return _finding("image", Verdict.OK, f"{name} is here"), facts
-    if facts.base_is_here or facts.base_can_be_fetched:
-        where = "is here" if facts.base_is_here else "can be fetched"
-        what = f"{name} is not built yet; its base {base} {where}, and the first run builds it"
-        return _finding("image", Verdict.OK, what), facts
-    return (
-        _finding(
-            "image",
-            Verdict.FAILED,
-            f"there is no image {name}, and its base {base} cannot be fetched",
-            "`tools/base-image.sh` makes a base without a registry; then "
-            "`export LAB_BASE_IMAGE=lab-base:bookworm`",
-            "no image",
-        ),
-        facts,
-    )
-
-
-def disk(
-    answers: Answers,
-    image_facts: ImageFacts | None,
-    free: Callable[[Path], tuple[Path, int]],
-) -> Finding:
-    """Whether the image fits where the engine keeps images.
-
-    Args:
-        answers: The engine's.
-        image_facts: The image that is needed, where it is known.
-        free: The directory that was measured, and the bytes that are free in it.
-    """
-    if not answers.is_here:
-        return _finding("disk", Verdict.SKIPPED, "the engine runs on another machine")
-    where, there = free(answers.images_directory)
-    what = f"{_gb(there)} free in {where}"
-    mend = "see `docker system df`; free some with `docker image prune` and `docker builder prune`"
-    missing = image_facts is not None and not image_facts.is_here
-    size = (image_facts.size_bytes or 0) if image_facts is not None and missing else 0
-    if there >= size + ROOM_BYTES:
-        takes = f"; the image takes {_gb(size)}" if size else ""
-        return _finding("disk", Verdict.OK, f"{what}{takes}")
-    if missing:
-        what = f"{what}, and the image takes {_gb(size)} and {_gb(ROOM_BYTES)} beside it"
-        return _finding("disk", Verdict.FAILED, what, mend, "no room for the image")
-    return _finding("disk", Verdict.WARNING, what, mend)
-
-
 def address_pools(answers: Answers, routes: Sequence[tuple[Network, str]]) -> Finding:
     """Whether the engine has an address range left for another network.
 
@@ -400,7 +283,3 @@ def _ranges(base: str, size: int) -> Iterator[Network]:
         if position == 256:  # noqa: PLR2004
             return
         yield each
-
-
-def _gb(size: int) -> str:
-    return f"{size / 10**9:.1f} GB"

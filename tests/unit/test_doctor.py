@@ -27,6 +27,7 @@ from lab.doctor import (
     data,
     engine,
     gpus,
+    images,
     network,
     python,
     resources,
@@ -510,21 +511,21 @@ def test_limits_of_the_engine() -> None:
     assert "Delegate=" in engine.limits(rootless).mend
 
 
-IMAGE = engine.ImageFacts("lab:cpu", "python:3.11-slim-bookworm", 1690 * 10**6, is_here=True)
+IMAGE = images.Facts("lab:cpu", "python:3.11-slim-bookworm", 1690 * 10**6, is_here=True)
 
 
 def test_the_image() -> None:
-    assert engine.image(lambda: IMAGE)[0].what == "lab:cpu is here"
+    assert images.available(lambda: IMAGE)[0].what == "lab:cpu is here"
     there = replace(IMAGE, is_here=False, base_is_here=True)
-    assert "is here, and the first run builds it" in engine.image(lambda: there)[0].what
+    assert "is here, and the first run builds it" in images.available(lambda: there)[0].what
     far = replace(IMAGE, is_here=False, base_can_be_fetched=True)
-    assert "can be fetched" in engine.image(lambda: far)[0].what
-    found, facts = engine.image(lambda: replace(IMAGE, is_here=False))
+    assert "can be fetched" in images.available(lambda: far)[0].what
+    found, facts = images.available(lambda: replace(IMAGE, is_here=False))
     assert (found.verdict, found.blocks) == (FAILED, "no image")
     assert facts is not None
     assert "base-image.sh" in found.mend
-    assert engine.image(raising(TimeoutError()))[0].verdict is WARNING
-    assert engine.image(raising(LabError("odd", "mend")))[0].verdict is FAILED
+    assert images.available(raising(TimeoutError()))[0].verdict is WARNING
+    assert images.available(raising(LabError("odd", "mend")))[0].verdict is FAILED
 
 
 @pytest.mark.parametrize(
@@ -537,12 +538,12 @@ def test_the_image() -> None:
         (replace(IMAGE, is_here=False), 2 * 10**9, FAILED),
     ],
 )
-def test_room_for_the_image(image: engine.ImageFacts | None, free: int, verdict: Verdict) -> None:
-    found = engine.disk(ANSWERS, image, lambda path: (path, free))
+def test_room_for_the_image(image: images.Facts | None, free: int, verdict: Verdict) -> None:
+    found = images.room(ANSWERS, image, lambda path: (path, free))
     assert found.verdict is verdict
     assert bool(found.blocks) == (verdict is FAILED)
     elsewhere = engine.Answers({**INFO, "Name": "another"})
-    assert engine.disk(elsewhere, image, raising(OSError())).verdict is SKIPPED
+    assert images.room(elsewhere, image, raising(OSError())).verdict is SKIPPED
 
 
 def networks(*texts: str) -> list[ipaddress.IPv4Network]:
@@ -953,7 +954,7 @@ def box(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "survey", lambda: BOX)
     monkeypatch.setattr(engine, "docker_path", lambda: "/usr/bin/docker")
     monkeypatch.setattr(engine, "look", lambda: ANSWERS)
-    monkeypatch.setattr(engine, "look_for_image", lambda plan, root: IMAGE)
+    monkeypatch.setattr(images, "look", lambda plan, root: IMAGE)
     monkeypatch.setattr("lab.backends.compose.cli.compose_version", lambda: "2.40.3")
     monkeypatch.setattr(gpus, "find_toolkit", lambda: NO_TOOLKIT)
     monkeypatch.setattr(network, "routes_of", lambda: [])
