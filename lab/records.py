@@ -21,7 +21,7 @@ from typing import Final
 
 PREFIX: Final = "lab kind="
 MAX_BYTES: Final = 4096
-KINDS: Final = ("start", "step", "epoch", "eval", "final", "event")
+KINDS: Final = ("start", "step", "epoch", "eval", "result", "final", "event")
 
 Value = str | int | float
 Record = dict[str, Value]
@@ -47,6 +47,10 @@ FIELDS: Final[Mapping[str, Callable[[str], Value]]] = {
     "wait_time_s": float,
     "time_unix": float,
     "elapsed_s": float,
+    "name": str,  # of a result: what an experiment has found
+    "value": float,
+    "low": float,  # where the value has to lie, both ends included
+    "high": float,
     "status": str,
     "message": str,
 }

@@ -20,8 +20,8 @@ REFUSAL = re.compile(r"^The same \w+ \(\w+\) request was received twice", re.MUL
 class Session(tf.Session):
     """`tf.Session`, but for that; every refusal is told as an event."""
 
-    def __init__(self, target, recorder, config):
-        super().__init__(target, config=config)
+    def __init__(self, target, recorder, config=None, graph=None):
+        super().__init__(target, graph=graph, config=config)
         self.recorder = recorder
 
     def run(self, fetches, feed_dict=None, **options):

@@ -13,7 +13,7 @@ from lab.cli.output import say
 from lab.errors import LabError
 from lab.run.cells import show
 from lab.run.directory import RunDir
-from lab.run.result import result
+from lab.run.result import band, number, result
 from lab.run.summary import Summary
 from lab.task.states import State
 from lab.task.text import visible
@@ -51,6 +51,7 @@ def judge(run: RunDir, summary: Summary) -> None:
         LabError: It did not succeed.
     """
     if summary.state == State.SUCCEEDED:
+        _compare(run, summary)
         return
     for task in summary.tasks:
         if task.state in {State.FAILED, State.LOST}:
@@ -59,6 +60,20 @@ def judge(run: RunDir, summary: Summary) -> None:
     reason = f" ({summary.reason})" if summary.reason else ""
     raise LabError(
         f"run {run.run_id} {summary.state}{reason}", f"all that its tasks said is in {run.path}"
+    )
+
+
+def _compare(run: RunDir, summary: Summary) -> None:
+    """See that the experiment has found what it has to find."""
+    wrong = next((each for each in summary.results if not each.as_expected), None)
+    if wrong is None:
+        return
+    what = (
+        "was not found" if wrong.value is None else f"is {number(wrong.value)}, not {band(wrong)}"
+    )
+    raise LabError(
+        f"run {run.run_id} succeeded, but {visible(wrong.name)} {what}",
+        f"all that its tasks said is in {run.path}",
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isnan
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
@@ -13,6 +14,38 @@ _STEPS: Final = frozenset({"step", "epoch"})
 
 FIRST_SEQ: Final = 0
 """The first sequence number of an attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One thing that an experiment has found, and where it has to lie.
+
+    Attributes:
+        name: What it is, in the program's words.
+        value: What was found.
+        low: The least that it may be, or None.
+        high: The most that it may be, or None.
+    """
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_as_expected(self) -> bool:
+        """Whether it lies where it has to; what is no number lies nowhere."""
+        above = self.low is None or self.value >= self.low
+        return above and (self.high is None or self.value <= self.high) and not isnan(self.value)
+
+
+def result_of(record: Mapping[str, Any]) -> Result | None:
+    """The result that a record tells; None where it tells none that can be read."""
+    name, value = record.get("name"), record.get("value")
+    low, high = record.get("low"), record.get("high")
+    if not isinstance(name, str) or not _is_number(value):
+        return None
+    return Result(name, value, low if _is_number(low) else None, high if _is_number(high) else None)
 
 
 @dataclass(slots=True)
@@ -39,6 +72,7 @@ class TaskProgress:
         lost: How many sequence numbers are missing; a record without one counts for nothing here.
         attempt: The newest attempt.
         message: The newest event's message.
+        results: Name to what the experiment has found; of several the newest.
         global_marks: Time and global step of the first and of the newest step record.
         peaks: Attempt to time and global step of its highest step record.
         resumed: Time and global step of each checkpoint that a further attempt went on from.
@@ -64,6 +98,7 @@ class TaskProgress:
     message: str = ""
     _first: tuple[float, int] | None = None
     _newest: tuple[float, int] | None = None
+    results: dict[str, Result] = field(default_factory=dict)
     global_marks: list[tuple[float, int]] = field(default_factory=list)
     peaks: dict[int, tuple[float, int]] = field(default_factory=dict)
     resumed: list[tuple[float, int]] = field(default_factory=list)
@@ -84,6 +119,8 @@ class TaskProgress:
             self._step(record)
         elif record.get("kind") == "event":
             self._event(record)
+        elif record.get("kind") == "result" and (found := result_of(record)) is not None:
+            self.results[found.name] = found
         if isinstance(record.get("message"), str):
             self.message = record["message"]
         if _is_number(record.get("probe")):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rich.console import Group
 from rich.text import Text
 
 from lab.run.cells import Cell, loss, percent, rate, seconds, share, state_cell, table, whole
-from lab.run.summary import Summary, TaskSummary
+from lab.run.summary import ResultSummary, Summary, TaskSummary
 from lab.task.states import State
 from lab.task.text import short, visible
 
@@ -89,3 +89,41 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
         yield "goes on from", visible(summary.resumed_from), ""
     if summary.records_lost:
         yield "records lost", f"{summary.records_lost}", "bold red"
+    for name, several in _by_name(summary.results).items():
+        differ = len({each.value for each in several}) > 1
+        for found in several if differ else several[:1]:
+            who = f"{name}, {found.task}" if differ else name
+            yield visible(who), _found(found), "" if found.as_expected else "bold red"
+
+
+def _by_name(results: Iterable[ResultSummary]) -> dict[str, list[ResultSummary]]:
+    """Results that several tasks have found, together."""
+    found: dict[str, list[ResultSummary]] = {}
+    for each in results:
+        found.setdefault(each.name, []).append(each)
+    return found
+
+
+def _found(found: ResultSummary) -> str:
+    if found.value is None:
+        return "NOT FOUND"
+    where = band(found)
+    if not where:
+        return number(found.value)
+    return f"{number(found.value)}, {'as expected' if found.as_expected else 'NOT'} {where}"
+
+
+def band(found: ResultSummary) -> str:
+    """Where a result has to lie: `1.95 to 2.05`, `at least 0.97`; nothing where that is all one."""
+    if found.low is not None and found.low == found.high:
+        return number(found.low)
+    if found.low is not None and found.high is not None:
+        return f"{number(found.low)} to {number(found.high)}"
+    if found.low is not None:
+        return f"at least {number(found.low)}"
+    return "" if found.high is None else f"at most {number(found.high)}"
+
+
+def number(value: float) -> str:
+    """A whole number with commas, any other with six digits."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.6g}"

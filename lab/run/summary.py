@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -68,6 +68,27 @@ class TaskSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultSummary:
+    """One thing that the run's experiment has found, or was to find.
+
+    Attributes:
+        name: What it is, in the program's words.
+        task: Who has found it; "" where nobody has.
+        value: What was found, or None.
+        low: The least that it may be, or None.
+        high: The most that it may be, or None.
+        as_expected: Whether it was found, and lies where it has to.
+    """
+
+    name: str
+    task: str
+    value: float | None
+    low: float | None
+    high: float | None
+    as_expected: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """What a run came to; a field that cannot be known is None.
 
@@ -94,6 +115,7 @@ class Summary:
         steps_per_s: Global steps per second from the first step record to the last.
         records_lost: Records whose sequence numbers are missing.
         tasks: One row for each task, in the cluster's order.
+        results: What its experiment has found, and what it was to find and has not.
     """
 
     run_id: str
@@ -113,6 +135,12 @@ class Summary:
     steps_per_s: float | None
     records_lost: int
     tasks: list[TaskSummary]
+    results: list[ResultSummary] = field(default_factory=list)
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether all that its experiment was to find is there, and lies where it has to."""
+        return all(result.as_expected for result in self.results)
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -138,7 +166,9 @@ class Summary:
         """
         try:
             raw: dict[str, Any] = json.loads(text)
-            return cls(**{**raw, "tasks": [TaskSummary(**task) for task in raw["tasks"]]})
+            tasks = [TaskSummary(**task) for task in raw["tasks"]]
+            results = [ResultSummary(**each) for each in raw.get("results", ())]
+            return cls(**{**raw, "tasks": tasks, "results": results})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a summary: {error}") from error
 
@@ -222,7 +252,23 @@ def summary_of(
             _task(info, task, statuses.get(task), progress[task], gpus.get(task, NO_FIGURES))
             for task in progress
         ],
+        results=_results(info, progress),
     )
+
+
+def _results(info: RunInfo, progress: Mapping[str, TaskProgress]) -> list[ResultSummary]:
+    """What was found, task by task, and then what the registry names and nobody has found."""
+    found = [
+        ResultSummary(each.name, task, each.value, each.low, each.high, each.is_as_expected)
+        for task, value in progress.items()
+        for each in value.results.values()
+    ]
+    experiment = None if info.own else EXPERIMENTS.get(info.experiment)
+    if experiment is None or info.state is not State.SUCCEEDED:
+        return found
+    names = {each.name for each in found}
+    missing = [name for name in experiment.results if name not in names]
+    return [*found, *(ResultSummary(name, "", None, None, None, False) for name in missing)]
 
 
 def _conserved(

@@ -43,6 +43,10 @@ class Experiment:
         steps_add_up: Whether every local step is an update of its own, so that the workers' local
             steps add up to the global step. Then the run can do without a worker, too.
         faults: What is done to each of its runs on purpose, as `lab.task.faults` reads it.
+        results: Names of what each of its runs has to find; the program tells where it has to lie.
+        expected: The outcome in words, for people.
+        lesson: Its page in `docs/lessons/`, or "".
+        tensorflow: The TensorFlow that its image has.
         gang: Whether all tasks start again together when one does: what they hold between them
             does not survive the end of one.
     """
@@ -57,6 +61,10 @@ class Experiment:
     steps_add_up: bool = False
     gang: bool = False
     faults: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    expected: str = ""
+    lesson: str = ""
+    tensorflow: str = "2.21"
 
 
 _MNIST_FLAGS: Final[Mapping[str, ProgramFlag]] = {
@@ -78,6 +86,15 @@ _MNIST_FLAGS: Final[Mapping[str, ProgramFlag]] = {
 _SYNC_FLAGS: Final[Mapping[str, ProgramFlag]] = {
     "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
 }
+_ALL_REDUCE_FLAGS: Final[Mapping[str, ProgramFlag]] = {
+    "strategy": ProgramFlag("mirrored or multiworker", one_of("mirrored", "multiworker")),
+    "cpu_replicas": ProgramFlag("replicas where there is no GPU", positive),
+}
+_TOWERS_FLAGS: Final[Mapping[str, ProgramFlag]] = {
+    "towers": ProgramFlag("towers where there is no GPU", positive),
+    "summary_every": ProgramFlag("steps from one summary to the next", positive),
+    "records": ProgramFlag("where to keep the TFRecords, as a task sees it"),
+}
 
 EXPERIMENTS: Final[Mapping[str, Experiment]] = {
     experiment.name: experiment
@@ -97,6 +114,138 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             jobs=("ps", "worker"),
             flags={**_MNIST_FLAGS, **_SYNC_FLAGS},
             gang=True,
+        ),
+        Experiment(
+            name="async-mlp",
+            program="mnist_async.py",
+            summary="the blog's model and hyperparameters, every worker on its own",
+            jobs=("ps", "worker"),
+            args=("--model=mlp", "--global_steps=50000"),
+            flags=_MNIST_FLAGS,
+            steps_add_up=True,
+        ),
+        Experiment(
+            name="sync-mlp",
+            program="mnist_sync.py",
+            summary="the blog's model and hyperparameters, one update per round of gradients",
+            jobs=("ps", "worker"),
+            args=("--model=mlp", "--global_steps=50000"),
+            flags={**_MNIST_FLAGS, **_SYNC_FLAGS},
+            gang=True,
+        ),
+        Experiment(
+            name="hello",
+            program="hello.py",
+            summary="servers of one job, and a greeting that is evaluated on each",
+            lesson="hello.md",
+            jobs=("local",),
+            services=(),
+            results=("tasks that greeted",),
+            expected="every task greets every task, and all of them end",
+        ),
+        Experiment(
+            name="placement",
+            program="device_placement.py",
+            summary="where operations land: tf.device, soft placement, the device setter",
+            lesson="placement.md",
+            jobs=("ps", "worker"),
+            results=("where they should be", "refused without soft placement"),
+            expected="each operation on the device that was asked for; bytes for each strategy",
+        ),
+        Experiment(
+            name="linear",
+            program="linear.py",
+            summary="a separate client trains a line on one of two servers",
+            lesson="linear.md",
+            jobs=("worker", "client"),
+            services=("worker",),
+            flags={
+                "steps": ProgramFlag("steps of the gradient descent", positive),
+                "learning_rate": ProgramFlag("step width of the gradient descent", rate),
+            },
+            results=("w", "b"),
+            expected="w = 2 and b = 10, to 0.05 and 0.1",
+        ),
+        Experiment(
+            name="in-graph",
+            program="in_graph.py",
+            summary="one client owns the graph, with a replica of the model on each worker",
+            lesson="in-graph.md",
+            jobs=("ps", "worker", "client"),
+            services=("ps", "worker"),
+            flags=_MNIST_FLAGS,
+            results=("apart from one process",),
+            expected="the parameters of one process with the joined batch, to 0.0001",
+        ),
+        Experiment(
+            name="model-parallel",
+            program="model_parallel.py",
+            summary="one model cut across two tasks: activations travel, parameters stay",
+            lesson="model-parallel.md",
+            jobs=("worker", "client"),
+            services=("worker",),
+            flags=_MNIST_FLAGS,
+            results=("apart from one process",),
+            expected="the parameters of the same model in one process, to 0.0001",
+        ),
+        Experiment(
+            name="towers",
+            program="towers.py",
+            summary="one host, several cards: a tower on each, gradients averaged by hand",
+            lesson="towers.md",
+            jobs=("worker",),
+            services=(),
+            flags={**_MNIST_FLAGS, **_TOWERS_FLAGS},
+            results=("apart from the joined batch", "examples a second"),
+            expected="the averaged gradient is the joined batch's, to 0.0001 of its size",
+        ),
+        Experiment(
+            name="mirrored",
+            program="all_reduce.py",
+            summary="all-reduce between the cards of one host",
+            lesson="all-reduce.md",
+            jobs=("worker",),
+            services=(),
+            args=("--strategy=mirrored", "--model=mlp"),
+            flags={**_MNIST_FLAGS, **_ALL_REDUCE_FLAGS},
+            results=("replicas compared", "replicas that differ"),
+            expected="the replicas' parameters are the same, bit by bit",
+        ),
+        Experiment(
+            name="multiworker",
+            program="all_reduce.py",
+            summary="all-reduce between the workers: no parameter servers",
+            lesson="all-reduce.md",
+            jobs=("worker",),
+            services=(),
+            args=("--strategy=multiworker", "--model=mlp"),
+            flags={**_MNIST_FLAGS, **_ALL_REDUCE_FLAGS},
+            gang=True,
+            results=("replicas compared", "replicas that differ"),
+            expected="all workers end with the same parameters, bit by bit",
+        ),
+        Experiment(
+            name="coordinator",
+            program="coordinator.py",
+            summary="TensorFlow 2's parameter servers: a chief hands out steps",
+            lesson="coordinator.md",
+            jobs=("chief", "ps", "worker"),
+            services=("ps", "worker"),
+            flags=_MNIST_FLAGS,
+            results=("steps counted",),
+            expected="every step is counted, also where a worker dies",
+        ),
+        Experiment(
+            name="evaluator",
+            program="evaluator.py",
+            summary="a task that tests each checkpoint while the others train",
+            lesson="evaluator.md",
+            jobs=("ps", "worker", "evaluator"),
+            args=("--checkpoint_every=2",),
+            flags=_MNIST_FLAGS,
+            steps_add_up=True,
+            results=("checkpoints evaluated",),
+            expected="the accuracy rises with the global step",
         ),
     )
 }

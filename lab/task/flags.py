@@ -10,38 +10,53 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Never
 
 JOBS: Final = ("ps", "worker")
 
-_CLUSTER_FLAGS: Final = ("job_name", "task_index", "ps_hosts", "worker_hosts")
+_SHORT: Final = {"ps": ("--ps",), "worker": ("--worker",)}
+"""Further names of the hosts' flags, as the books have them."""
+
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?):([0-9]{1,5})")
 _LAST_PORT: Final = 65535
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
-def training_flags(description: str) -> argparse.ArgumentParser:
-    """Make a parser with the flags that all training programs share; a program adds its own.
+def task_flags(
+    description: str, jobs: Sequence[str] = JOBS, optional: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """Make a parser with the flags that tell who is who; a program adds its own.
 
     Args:
         description: What `--help` says of the program.
+        jobs: The jobs that its cluster has.
+        optional: Those among them that it can do without.
 
     Returns:
         The parser; give it to `parse`.
     """
-    parser = _Parser(description=description, allow_abbrev=False)
+    parser = Parser(description=description, allow_abbrev=False)
+    parser.jobs, parser.optional = tuple(jobs), frozenset(optional)
     cluster = parser.add_argument_group("the cluster (default: as TF_CONFIG says)")
-    cluster.add_argument("--job_name", choices=JOBS, help="this task's job")
+    cluster.add_argument("--job_name", choices=parser.jobs, help="this task's job")
     cluster.add_argument("--task_index", "--task_id", type=whole, help="its index in the job")
-    cluster.add_argument(
-        "--ps_hosts", "--ps", type=hosts, metavar="HOST:PORT,…", help="the parameter servers"
-    )
-    cluster.add_argument(
-        "--worker_hosts", "--worker", type=hosts, metavar="HOST:PORT,…", help="the workers"
-    )
+    for job in parser.jobs:
+        names = (f"--{job}_hosts", *_SHORT.get(job, ()))
+        cluster.add_argument(
+            *names, type=hosts, metavar="HOST:PORT,…", help=f"the tasks of job {job}"
+        )
+    return parser
+
+
+def training_flags(
+    description: str, jobs: Sequence[str] = JOBS, optional: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """The same with the flags that all MNIST programs share; see `task_flags`."""
+    parser = task_flags(description, jobs, optional)
+    cluster = parser.add_argument_group("where things live")
     cluster.add_argument(
         "--ps_strategy",
         choices=("round_robin", "greedy"),
@@ -99,32 +114,53 @@ def parse(
         environment: Where `TF_CONFIG` stands; the process's own by default.
 
     Returns:
-        The flags; `ps_hosts` and `worker_hosts` are lists of `host:port`.
+        The flags; `ps_hosts`, `worker_hosts` and so on are lists of `host:port`, empty for a job
+        that has no task.
 
     Raises:
         SystemExit: A flag is wrong: one line on stderr, exit code 2. Or `--help` was asked.
     """
     flags = parser.parse_args(arguments)
-    missing = [name for name in _CLUSTER_FLAGS if getattr(flags, name) is None]
+    jobs, optional = _jobs_of(parser)
+    names = ["job_name", "task_index", *(f"{job}_hosts" for job in jobs if job not in optional)]
+    missing = [name for name in names if getattr(flags, name) is None]
     text = (os.environ if environment is None else environment).get("TF_CONFIG")
     if missing and not text:
         parser.error(f"--{missing[0]} is missing; give it, or set TF_CONFIG")
     if missing and text:
         try:
-            found = _from_tf_config(text)
+            found = _from_tf_config(text, jobs, optional)
         except (ValueError, argparse.ArgumentTypeError) as error:
             parser.error(f"TF_CONFIG: {error}")
-        for name in missing:
-            setattr(flags, name, found[name])
-    members = flags.ps_hosts if flags.job_name == "ps" else flags.worker_hosts
-    if flags.task_index >= len(members):
+        for name, value in found.items():
+            if getattr(flags, name) is None:
+                setattr(flags, name, value)
+    members = {job: getattr(flags, f"{job}_hosts") or [] for job in jobs}
+    for job, its in members.items():
+        setattr(flags, f"{job}_hosts", its)
+    _check_whole(parser, flags, members)
+    return flags
+
+
+def _check_whole(
+    parser: argparse.ArgumentParser, flags: argparse.Namespace, cluster: Mapping[str, list[str]]
+) -> None:
+    """See that this task is one of the cluster's, and that no two share an address."""
+    members = cluster[flags.job_name]
+    # A job that the cluster can do without may have no address: nobody calls it.
+    is_called = bool(members) or flags.job_name not in _jobs_of(parser)[1]
+    if is_called and flags.task_index >= len(members):
         last = len(members) - 1
         parser.error(f"--task_index: {flags.task_index}; job {flags.job_name} has 0 to {last}")
-    everyone = flags.ps_hosts + flags.worker_hosts
+    everyone = [host for hosts in cluster.values() for host in hosts]
     for host in everyone:
         if everyone.count(host) > 1:
             parser.error(f"{host} is in the cluster twice; give each task its own port")
-    return flags
+
+
+def _jobs_of(parser: argparse.ArgumentParser) -> tuple[tuple[str, ...], frozenset[str]]:
+    assert isinstance(parser, Parser)  # noqa: S101 (narrows the type: `task_flags` made it)
+    return parser.jobs, parser.optional
 
 
 def whole(text: str) -> int:
@@ -195,14 +231,23 @@ def hosts(text: str) -> list[str]:
     return members
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line.
+
+    Attributes:
+        jobs: The jobs of the program's cluster.
+        optional: Those among them that it can do without.
+    """
+
+    jobs: tuple[str, ...] = JOBS
+    optional: frozenset[str] = frozenset()
 
     def error(self, message: str) -> Never:
+        """One line on stderr, and exit code 2."""
         self.exit(2, f"error: {message}; --help lists all flags\n")
 
 
-def _from_tf_config(text: str) -> dict[str, Any]:
+def _from_tf_config(text: str, jobs: Sequence[str], optional: Collection[str]) -> dict[str, Any]:
     """Read the cluster's flags from `TF_CONFIG`'s JSON.
 
     Raises:
@@ -210,18 +255,21 @@ def _from_tf_config(text: str) -> dict[str, Any]:
         argparse.ArgumentTypeError: A value in it is wrong.
     """
     config = json.loads(text)
+    known = " and ".join([", ".join(jobs[:-1]), jobs[-1]] if len(jobs) > 1 else jobs)
+    plural = "jobs" if len(jobs) > 1 else "job"
     try:
         cluster, task = config["cluster"], config["task"]
-        others = cluster.keys() - set(JOBS)
+        others = cluster.keys() - set(jobs)
         job_name, task_index = task["type"], str(task["index"])
-        members = {job: ",".join(cluster[job]) for job in JOBS}
+        members = {
+            job: ",".join(cluster[job]) for job in jobs if job in cluster or job not in optional
+        }
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError("it names no jobs ps and worker, or no task") from error
-    if others or job_name not in JOBS:
-        raise ValueError("this program knows the jobs ps and worker only")
+        raise ValueError(f"it names no {plural} {known}, or no task") from error
+    if others or job_name not in jobs:
+        raise ValueError(f"this program knows the {plural} {known} only")
     return {
         "job_name": job_name,
         "task_index": whole(task_index),
-        "ps_hosts": hosts(members["ps"]),
-        "worker_hosts": hosts(members["worker"]),
+        **{f"{job}_hosts": hosts(text) for job, text in members.items()},
     }

@@ -15,7 +15,7 @@ from lab.records import FIELDS, Value, format_record
 BY_HAND: Final = "by-hand"
 """The run's name where no task agent gave one: the program was started from a shell."""
 
-Kind = Literal["start", "step", "epoch", "eval", "final", "event"]
+Kind = Literal["start", "step", "epoch", "eval", "result", "final", "event"]
 Number = SupportsIndex | SupportsFloat
 """Whatever counts as a number: Python's own, and NumPy's scalars as `Session.run` returns them."""
 

@@ -10,7 +10,7 @@ from lab.cluster import load_cluster
 from lab.gpus import take_inventory
 from lab.plan import place
 from lab.render import render_file
-from lab.task.experiments import EXPERIMENTS
+from lab.task.experiments import EXPERIMENTS, Experiment
 from tests.golden.boxes import box
 
 ROOT = Path(__file__).parents[2]
@@ -27,10 +27,37 @@ TABLE = {
     "clusters/slow-link.yaml": (0, 4, 1, 3, 0),
 }
 
+# File: the jobs of those experiments that need another shape than parameter servers and workers.
+SHAPES = {
+    "clusters/hello.yaml": {"local": 3},
+    "clusters/client.yaml": {"worker": 2, "client": 1},
+    "clusters/in-graph.yaml": {"ps": 1, "worker": 2, "client": 1},
+    "clusters/one-host.yaml": {"worker": 1},
+    "clusters/workers.yaml": {"worker": 2},
+    "clusters/coordinator.yaml": {"chief": 1, "ps": 1, "worker": 2},
+    "clusters/evaluator.yaml": {"ps": 1, "worker": 2, "evaluator": 1},
+}
 
-def test_every_description_is_in_the_table() -> None:
+
+def test_every_description_is_in_a_table_and_in_the_readme() -> None:
     shipped = {f"clusters/{path.name}" for path in (ROOT / "clusters").iterdir()}
-    assert shipped | {"cluster.yaml"} == set(TABLE)
+    assert shipped | {"cluster.yaml"} == {*TABLE, *SHAPES}
+    readme = (ROOT / "README.md").read_text()
+    assert [name for name in (*TABLE, *SHAPES) if f"`{name}`" not in readme] == []
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_shape_is_what_the_table_says_and_needs_no_gpus(name: str) -> None:
+    cluster = load_cluster(ROOT / name)
+    assert {job: len(each.on) for job, each in cluster.jobs.items()} == SHAPES[name]
+    assert cluster.name == Path(name).stem
+    assert cluster.gpus_needed == 0
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
+def test_every_experiment_has_a_description_with_exactly_its_jobs(experiment: Experiment) -> None:
+    shapes = [set(load_cluster(ROOT / name).jobs) for name in (*TABLE, *SHAPES)]
+    assert set(experiment.jobs) in shapes
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.task.experiments import EXPERIMENTS, Experiment
-from lab.task.flags import training_flags
+from lab.task.flags import task_flags, training_flags
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -28,14 +28,16 @@ def own_flags(program: Path) -> set[str]:
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
 def test_every_flag_is_registered(experiment: Experiment) -> None:
+    program = SCRIPTS / experiment.program
+    trains = "training_flags(" in program.read_text()
     shared = {
         option.removeprefix("--")
-        for action in training_flags("")._actions
+        for action in (training_flags if trains else task_flags)("", ())._actions
         if not isinstance(action, argparse._HelpAction)
         for option in action.option_strings[:1]
     }
-    program = shared | own_flags(SCRIPTS / experiment.program)
-    assert set(experiment.flags) == program - BY_THE_AGENT - BY_THE_REQUEST
+    every = shared | own_flags(program)
+    assert set(experiment.flags) == every - BY_THE_AGENT - BY_THE_REQUEST
 
 
 def test_only_the_synchronous_program_aggregates() -> None:

@@ -72,7 +72,7 @@ class Seen:
         self._listen(TaskStatus, "__init__", self._reason)
         self._listen(RunInfo, "__init__", self._reason)
         self._listen(argparse.ArgumentParser, "error", self._flag, before=True)
-        self._listen(flags._Parser, "error", self._flag, before=True)
+        self._listen(flags.Parser, "error", self._flag, before=True)
         self._listen(failures, "say", self._said, before=True)
 
     def uninstall(self) -> None:

@@ -27,11 +27,37 @@ def command(
     if json:
         print_json([_as_json(each) for each in chosen])
     elif experiment is None:
-        rows = [(each.name, " ".join(each.jobs), each.summary) for each in chosen]
-        show(table_of(("experiment", "needs", "what it does"), rows))
+        rows = [
+            (each.name, " ".join(each.jobs), each.tensorflow, each.lesson, each.summary)
+            for each in chosen
+        ]
+        show(table_of(("experiment", "needs", "image", "lesson", "what it does"), rows))
     else:
+        show(table_of((chosen[0].name, chosen[0].summary), _facts(chosen[0])))
         flags = [(f"--{name}", flag.help) for name, flag in chosen[0].flags.items()]
-        show(table_of((f"flags of {experiment}", "what they do"), flags))
+        print()
+        show(table_of(("its flags", "what they do"), flags))
+
+
+def _facts(experiment: Experiment) -> list[tuple[str, str]]:
+    facts = {
+        "needs": f"a cluster with the jobs {', '.join(experiment.jobs)}",
+        "image": f"TensorFlow {experiment.tensorflow}",
+        "program": f"scripts/{experiment.program}",
+        "defaults": " ".join(experiment.args),
+        "ends": _ends(experiment),
+        "outcome": experiment.expected,
+        "lesson": experiment.lesson and f"docs/lessons/{experiment.lesson}",
+    }
+    return [(name, text) for name, text in facts.items() if text]
+
+
+def _ends(experiment: Experiment) -> str:
+    """When a run of it ends, in words."""
+    if not experiment.services:
+        return "when every task has"
+    others = [job for job in experiment.jobs if job not in experiment.services]
+    return f"when every {' and '.join(others)} has; then each {' and '.join(experiment.services)}"
 
 
 def _as_json(experiment: Experiment) -> dict[str, object]:
@@ -40,5 +66,11 @@ def _as_json(experiment: Experiment) -> dict[str, object]:
         "program": experiment.program,
         "summary": experiment.summary,
         "jobs": experiment.jobs,
+        "services": experiment.services,
+        "defaults": experiment.args,
+        "results": experiment.results,
+        "expected": experiment.expected,
+        "lesson": experiment.lesson,
+        "tensorflow": experiment.tensorflow,
         "flags": {name: flag.help for name, flag in experiment.flags.items()},
     }

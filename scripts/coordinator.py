@@ -1,0 +1,126 @@
+"""TensorFlow 2's own parameter servers: a coordinator hands steps to whichever worker is free.
+
+The chief is the one who runs a program. It holds no graph and no data: it keeps a queue of steps,
+gives the next one to the next free worker, and takes a step back whose worker has died, for another
+to make. The variables live on the parameter servers; workers and parameter servers only serve.
+"""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+from mnist_model import MODELS, share_correct
+
+from lab.task.data import PIXELS, SHIPPED, load_test
+from lab.task.flags import parse, training_flags
+from lab.task.interrupt import leave_on_interrupt
+from lab.task.model import SavedModel, save_model
+from lab.task.program import report_failure, run_directory, wait_for_start
+from lab.task.recorder import Recorder
+
+flags = parse(training_flags(__doc__, jobs=["chief", "ps", "worker"]))
+
+leave_on_interrupt()
+recorder = Recorder(flags.job_name, flags.task_index)
+report_failure(recorder)
+recorder.write("start", batch_size=flags.batch_size, status="starting")
+
+# ---- 1. Who am I? Those who serve do nothing else.
+cluster = tf.train.ClusterSpec(
+    {"chief": flags.chief_hosts, "ps": flags.ps_hosts, "worker": flags.worker_hosts}
+)
+if flags.job_name != "chief":
+    os.environ["GRPC_FAIL_FAST"] = (
+        "use_caller"  # Whose peer has gone is told so, and does not wait.
+    )
+    server = tf.distribute.Server(cluster, flags.job_name, flags.task_index, protocol="grpc")
+    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    server.join()
+
+# ---- 2. The coordinator. To make it is to connect to all who serve.
+recorder.write("event", status="ready", message=f"coordinates {len(flags.worker_hosts)} workers")
+wait_for_start()
+resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+    cluster, task_type="chief", task_id=0, rpc_layer="grpc"
+)
+strategy = tf.distribute.ParameterServerStrategy(resolver)
+coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+
+
+# ---- 3. The data: each worker reads the files itself, and shuffles in its own order.
+def dataset():
+    images = tf.data.FixedLengthRecordDataset(
+        str(SHIPPED / "train-images-idx3-ubyte.gz"),
+        PIXELS,
+        header_bytes=16,
+        compression_type="GZIP",
+    )
+    labels = tf.data.FixedLengthRecordDataset(
+        str(SHIPPED / "train-labels-idx1-ubyte.gz"), 1, header_bytes=8, compression_type="GZIP"
+    )
+    both = tf.data.Dataset.zip((images, labels)).take(55_000).cache().shuffle(55_000).repeat()
+    return both.batch(flags.batch_size, drop_remainder=True).map(decode)
+
+
+def decode(images, labels):
+    pixels = tf.cast(tf.io.decode_raw(images, tf.uint8), tf.float32) / 255
+    return pixels, tf.cast(tf.io.decode_raw(labels, tf.uint8)[:, 0], tf.int32)
+
+
+batches = iter(coordinator.create_per_worker_dataset(dataset))
+
+# ---- 4. The model: its variables are created on the parameter servers.
+model = MODELS[flags.model]
+learning_rate = flags.learning_rate or model.asynchronous_rate
+with strategy.scope():
+    variables = {
+        name: tf.Variable(value, name=name)
+        for name, value in model.initial_parameters(flags.seed).items()
+    }
+    global_step = tf.Variable(0, dtype=tf.int64, name="global_step")
+
+
+@tf.function
+def step(batches):
+    """What a worker does: read the parameters, compute, apply, count."""
+
+    def compute(images, labels):
+        with tf.GradientTape() as tape:
+            loss = model.loss(model.logits(images, variables), labels, variables)
+        gradients = tape.gradient(loss, variables)
+        for name, variable in variables.items():
+            variable.assign_sub(learning_rate * gradients[name])
+        global_step.assign_add(1)
+        return loss
+
+    return strategy.run(compute, args=next(batches))
+
+
+# ---- 5. The training: schedule steps, and wait for them now and then.
+steps_per_epoch = 55_000 // flags.batch_size
+all_steps = flags.global_steps or flags.epochs * steps_per_epoch
+made = 0
+while made < all_steps:
+    count = min(flags.record_every, all_steps - made)
+    losses = [coordinator.schedule(step, args=(batches,)) for _ in range(count)]
+    coordinator.join()
+    made += count
+    recorder.write(
+        "step",
+        epoch=(made - 1) // steps_per_epoch,
+        local_step=made,
+        global_step=int(global_step.numpy()),
+        loss=float(np.mean(coordinator.fetch(losses))),
+        examples=made * flags.batch_size,
+    )
+
+# ---- 6. The test.
+test = load_test(flags.data_dir)
+values = {name: variable.numpy() for name, variable in variables.items()}
+accuracy = share_correct(model.logits(test.images, values), test.labels).numpy()
+counted = int(global_step.numpy())
+if run_dir := run_directory():
+    save_model(run_dir / "model", SavedModel(flags.model, counted, values, {}))
+# A step whose worker died may have been made twice: at least once is what is promised.
+recorder.write("result", name="steps counted", value=counted, low=all_steps)
+recorder.write("final", global_step=counted, accuracy=accuracy, status="succeeded")

@@ -1,0 +1,132 @@
+"""Where operations land: each way to say it, and what TensorFlow makes of it.
+
+A worker builds one small graph after the other, runs it, and reads from TensorFlow's trace on which
+device each operation ran. What it finds goes into `placement.csv` in the run's directory, a row for
+each operation. Then it lets three strategies spread a model's variables over the parameter servers,
+and adds up the bytes that each server holds.
+"""
+
+import csv
+
+import tensorflow.compat.v1 as tf
+from mnist_model import MODELS
+from placement import GreedyByBytes
+from traces import as_written, where
+
+from lab.task.flags import parse, task_flags
+from lab.task.interrupt import leave_on_interrupt
+from lab.task.program import report_failure, run_directory, wait_for_start
+from lab.task.recorder import Recorder
+
+flags = parse(task_flags(__doc__, jobs=["ps", "worker"]))
+myself = f"/job:worker/task:{flags.task_index}"
+servers = len(flags.ps_hosts)
+
+leave_on_interrupt()
+recorder = Recorder(flags.job_name, flags.task_index)
+report_failure(recorder)
+recorder.write("start", status="starting")
+tf.disable_eager_execution()
+
+cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
+server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+recorder.write("event", status="ready", message=f"serves at {server.target}")
+if flags.job_name == "ps":
+    server.join()
+wait_for_start()
+if flags.task_index > 0:  # One worker shows it all.
+    recorder.write("final", status="succeeded")
+    raise SystemExit
+
+table = []  # How it was asked for, the operation, and the device that it ran on.
+
+
+def look(how, operations, **options):
+    """Run these operations of the default graph, and note where each of them ran."""
+    config = as_written(device_filters=["/job:ps", myself], **options)
+    with tf.Session(server.target, config=config) as session:
+        session.run(tf.global_variables_initializer())
+        ran = where(session, operations)
+    for name, device in ran.items():
+        table.append((how, name, device))
+    return list(ran.values())
+
+
+# ---- 1. tf.device: a whole name, a part of one, one inside another, and none at all.
+with tf.Graph().as_default():
+    with tf.device("/job:ps/task:0/device:CPU:0"):
+        whole = tf.add(1.0, 2.0, "whole")
+        with tf.device(myself):  # The inner one overrides what it names, and keeps the rest.
+            inner = tf.negative(whole, "inner")
+    with tf.device("/job:ps"):
+        part = tf.square(inner, "part")
+    nowhere = tf.sqrt(part, "nowhere")  # TensorFlow decides: the session's own task.
+    on = look("tf.device", [whole, inner, part, nowhere])
+    expected = ["/job:ps/task:0", myself, "/job:ps/task:0", myself]
+
+# ---- 2. Soft placement: a device that there is not, or an operation that it cannot do.
+with tf.Graph().as_default(), tf.device(f"{myself}/device:GPU:7"):
+    wish = tf.add(1.0, 2.0, "wish")
+    try:
+        look("a GPU that is not there", [wish])
+        refused = 0
+    except tf.errors.InvalidArgumentError:
+        refused = 1
+        table.append(("a GPU that is not there", "wish", "refused"))
+    on += look("the same with soft placement", [wish], allow_soft_placement=True)
+    expected += [myself]
+
+# ---- 3. The device setter: variables to the parameter servers, everything else to the worker.
+with (
+    tf.Graph().as_default(),
+    tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=myself)),
+):
+    values = MODELS["mlp"].initial_parameters(0)
+    variables = [tf.get_variable(name, initializer=value) for name, value in values.items()]
+    norms = [
+        tf.norm(variable.read_value(), name=f"norm_{variable.op.name}") for variable in variables
+    ]
+    total = tf.add_n(norms, "total")
+    reads = [norm.op.inputs[0].op for norm in norms]
+    on += look("replica_device_setter", [total])
+    expected += [myself]
+
+right = sum(device.startswith(f"{place}/") for device, place in zip(on, expected, strict=True))
+recorder.write("result", name="where they should be", value=right, low=len(on), high=len(on))
+recorder.write("result", name="refused without soft placement", value=refused, low=1, high=1)
+
+
+# ---- 4. Strategies: which parameter server gets the next variable.
+def by_layer(operation):
+    """A user's own: the second layer's variables on the last server, all others on the first."""
+    return servers - 1 if operation.name.endswith("2") else 0
+
+
+for name, strategy in {
+    "round robin": None,
+    "greedy": GreedyByBytes(servers),
+    "by layer": by_layer,
+}.items():
+    with (
+        tf.Graph().as_default(),
+        tf.device(
+            tf.train.replica_device_setter(
+                cluster=cluster, worker_device=myself, ps_strategy=strategy
+            )
+        ),
+    ):
+        held = [0] * servers
+        for variable, value in values.items():
+            created = tf.get_variable(variable, initializer=value)
+            held[tf.DeviceSpec.from_string(created.device).task] += value.nbytes
+            table.append((name, variable, created.device))
+    for index, count in enumerate(held):
+        recorder.write("result", name=f"bytes on ps-{index}, {name}", value=count)
+
+# ---- 5. The table.
+for how, operation, device in table:
+    print(f"{how:<30} {operation:<16} {device}")
+if run_dir := run_directory():
+    with (run_dir / f"placement-{flags.task_index}.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("how", "operation", "device"), *table])
+recorder.write("final", status="succeeded")

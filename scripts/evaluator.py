@@ -1,0 +1,79 @@
+"""An evaluator: a task that tests each checkpoint while the others train.
+
+The workers and the parameter servers train as in `mnist_async.py`, and the chief saves a checkpoint
+now and then. The evaluator is no part of their cluster: it needs nothing of them but those files.
+So it costs the training nothing, may run on another machine, and may come and go.
+"""
+
+import time
+
+import tensorflow.compat.v1 as tf
+from checkpoints import newest_first
+from mnist_model import MODELS, share_correct
+
+from lab.task.data import load_test
+from lab.task.flags import parse, training_flags
+from lab.task.interrupt import leave_on_interrupt
+from lab.task.program import (
+    ProgramError,
+    ended_tasks,
+    make_directory,
+    report_failure,
+    run_directory,
+    wait_for_start,
+)
+from lab.task.recorder import Recorder
+
+flags = parse(training_flags(__doc__, jobs=["ps", "worker", "evaluator"], optional=["evaluator"]))
+
+if flags.job_name != "evaluator":
+    import mnist_async  # noqa: F401  The others train as ever: to import the program is to run it.
+
+    raise SystemExit
+
+leave_on_interrupt()
+recorder = Recorder(flags.job_name, flags.task_index)
+report_failure(recorder)
+recorder.write("start", status="starting")
+
+# ---- 1. Where the chief keeps its checkpoints.
+run_dir = run_directory()
+checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
+if not checkpoint_dir:
+    raise ProgramError("there are no checkpoints to evaluate", "give --checkpoint_dir")
+make_directory(checkpoint_dir)
+test = load_test(flags.data_dir)
+model = MODELS[flags.model]
+names = list(model.initial_parameters(flags.seed))
+workers = {f"worker-{index}" for index in range(len(flags.worker_hosts))}
+recorder.write("event", status="ready", message=f"evaluates what comes into {checkpoint_dir}")
+wait_for_start()
+
+
+def evaluate(checkpoint):
+    """The test accuracy of a checkpoint, and its global step."""
+    reader = tf.train.load_checkpoint(checkpoint)
+    parameters = {name: reader.get_tensor(name) for name in names}
+    accuracy = share_correct(model.logits(test.images, parameters), test.labels)
+    return float(accuracy.numpy()), int(reader.get_tensor("global_step"))
+
+
+# ---- 2. Each checkpoint once, in their order, until the training has ended.
+evaluated = set()
+while True:
+    has_ended = ended_tasks() >= workers  # Asked first: what is saved from here on is not missed.
+    for checkpoint in reversed(newest_first(checkpoint_dir)):
+        if checkpoint in evaluated:
+            continue
+        try:
+            accuracy, step = evaluate(checkpoint)
+        except (ValueError, tf.errors.OpError):
+            continue  # The chief keeps the newest five, and has just removed this one.
+        evaluated.add(checkpoint)
+        recorder.write("eval", global_step=step, accuracy=accuracy)
+    if has_ended:
+        break
+    time.sleep(0.2)
+
+recorder.write("result", name="checkpoints evaluated", value=len(evaluated), low=2)
+recorder.write("final", accuracy=accuracy, status="succeeded")

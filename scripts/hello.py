@@ -1,0 +1,61 @@
+"""Servers that greet: the smallest cluster there is.
+
+Every task of job `local` starts a server, and then asks every server of the cluster for a
+greeting. A greeting is a constant with a device of its own: the session belongs to one task, and
+each constant is evaluated on the task that it is placed on. A cluster of one task needs no cluster
+spec.
+"""
+
+import tensorflow.compat.v1 as tf
+from traces import as_written, where
+
+from lab.task.flags import parse, task_flags
+from lab.task.interrupt import leave_on_interrupt
+from lab.task.program import report_failure, wait_for_start
+from lab.task.recorder import Recorder
+
+flags = parse(task_flags(__doc__, jobs=["local"]))
+tasks = [f"/job:local/task:{index}" for index in range(len(flags.local_hosts))]
+
+leave_on_interrupt()
+recorder = Recorder(flags.job_name, flags.task_index)
+report_failure(recorder)
+recorder.write("start", status="starting")
+tf.disable_eager_execution()
+
+# ---- 1. The server: it makes this process one task of the cluster.
+if len(tasks) == 1:
+    server = tf.train.Server.create_local_server()
+else:
+    cluster = tf.train.ClusterSpec({"local": flags.local_hosts})
+    server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+
+# ---- 2. The graph: a greeting on each task, and a queue in which goodbyes arrive.
+greetings, goodbyes = [], []
+for task in tasks:
+    with tf.device(task):
+        greetings.append(tf.constant(f"hello from {task}"))
+        # The tasks have a graph each; by its shared name they all mean the same queue.
+        goodbyes.append(tf.FIFOQueue(len(tasks), tf.int32, [[]], shared_name=f"goodbyes to {task}"))
+say_goodbye = [queue.enqueue(flags.task_index) for queue in goodbyes]
+hear_all_goodbyes = goodbyes[flags.task_index].dequeue_many(len(tasks))
+
+# ---- 3. The session: it runs on this task's server, and reaches the others through it.
+recorder.write("event", status="ready", message=f"serves at {server.target}")
+wait_for_start()
+with tf.Session(server.target, config=as_written()) as session:
+    for greeting in session.run(greetings):
+        recorder.write("event", message=greeting.decode())
+    ran = where(session, greetings)
+
+    # ---- 4. The end: a server that goes too soon leaves the others without an answer. So each says
+    # goodbye to all, and goes when it has heard the goodbye of all.
+    session.run(say_goodbye)
+    session.run(hear_all_goodbyes)
+
+greeted = sum(
+    ran.get(greeting.op.name, "").startswith(f"{task}/")
+    for greeting, task in zip(greetings, tasks, strict=True)
+)
+recorder.write("result", name="tasks that greeted", value=greeted, low=len(tasks), high=len(tasks))
+recorder.write("final", status="succeeded")

@@ -1,0 +1,136 @@
+"""In-graph replication: one client owns the whole graph, with a replica of the model per worker.
+
+The parameter servers hold the variables, the workers do nothing by themselves: both only wait for
+graphs. The client builds one graph with a replica of the model on every worker, each for a part of
+its own of the batch, and averages their gradients. So all replicas step together, and a step is
+exactly that of one process with the joined batch. The client shows it: it trains such a model, too,
+by itself, and reports by how much the two ever differ.
+
+All images go from the client to the workers, and when the client ends the training does.
+"""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from mnist_model import MODELS, share_correct
+from session import Session, roll_call
+
+from lab.task.data import load_mnist
+from lab.task.flags import parse, training_flags
+from lab.task.interrupt import leave_on_interrupt
+from lab.task.program import report_failure, wait_for_start
+from lab.task.recorder import Recorder
+
+flags = parse(training_flags(__doc__, jobs=["ps", "worker", "client"]))
+replicas = len(flags.worker_hosts)
+
+leave_on_interrupt()
+recorder = Recorder(flags.job_name, flags.task_index)
+report_failure(recorder)
+recorder.write("start", batch_size=flags.batch_size, status="starting")
+tf.disable_eager_execution()
+
+# ---- 1. The servers. The client is none, and yet the graph's parts go to all of them.
+if flags.job_name != "client":
+    cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
+    server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    server.join()
+
+# ---- 2. The data: one joined batch a step, of which every replica gets an equal part.
+mnist = load_mnist(flags.data_dir)
+joined_size = replicas * flags.batch_size
+batches = mnist.train.batches(joined_size, [flags.seed, 1])
+steps_per_epoch = mnist.train.batches_per_epoch(joined_size)
+all_steps = flags.global_steps or flags.epochs * steps_per_epoch
+model = MODELS[flags.model]
+initial_values = model.initial_parameters(flags.seed)
+learning_rate = flags.learning_rate or model.synchronous_rate
+
+
+def new_variables():
+    return {
+        name: tf.get_variable(name, initializer=value) for name, value in initial_values.items()
+    }
+
+
+def descend(variables, gradients):
+    optimizer = tf.train.GradientDescentOptimizer(learning_rate)
+    return optimizer.apply_gradients([(gradients[name], variables[name]) for name in variables])
+
+
+# ---- 3. The graph: variables on the parameter servers, in turn; a replica on each worker.
+everyone = [f"/job:ps/task:{index}" for index in range(len(flags.ps_hosts))]
+everyone += [f"/job:worker/task:{index}" for index in range(replicas)]
+with tf.Graph().as_default() as graph:
+    with tf.device(tf.train.replica_device_setter(ps_tasks=len(flags.ps_hosts))):
+        variables = new_variables()
+    images = tf.placeholder(tf.float32, [None, 784], "images")
+    labels = tf.placeholder(tf.int32, [None], "labels")
+    parts = zip(tf.split(images, replicas), tf.split(labels, replicas), strict=True)
+
+    losses, gradients_of_replicas = [], []
+    for replica, (its_images, its_labels) in enumerate(parts):
+        with tf.device(f"/job:worker/task:{replica}"):
+            parameters = {name: variable.read_value() for name, variable in variables.items()}
+            loss = model.loss(model.logits(its_images, parameters), its_labels, parameters)
+            gradients = tf.gradients(loss, list(parameters.values()))
+            gradients_of_replicas.append(dict(zip(parameters, gradients, strict=True)))
+            losses.append(loss)
+    with tf.device("/job:ps/task:0"):
+        loss = tf.add_n(losses) / replicas
+        mean_gradients = {
+            name: tf.add_n([gradients[name] for gradients in gradients_of_replicas]) / replicas
+            for name in variables
+        }
+        with tf.control_dependencies(roll_call(everyone)):
+            update = descend(variables, mean_gradients)
+        accuracy = share_correct(model.logits(images, variables), labels)
+    initialize = tf.global_variables_initializer()
+
+# ---- 4. The same without any cluster: one process, one replica, the joined batch.
+with tf.Graph().as_default() as alone_graph:
+    alone = new_variables()
+    alone_images = tf.placeholder(tf.float32, [None, 784])
+    alone_labels = tf.placeholder(tf.int32, [None])
+    alone_loss = model.loss(model.logits(alone_images, alone), alone_labels, alone)
+    alone_gradients = tf.gradients(alone_loss, list(alone.values()))
+    alone_update = descend(alone, dict(zip(alone, alone_gradients, strict=True)))
+    alone_initialize = tf.global_variables_initializer()
+
+# ---- 5. The training: one `run` is one step of every replica.
+master = f"grpc://{flags.worker_hosts[0]}"
+recorder.write("event", status="ready", message=f"its master is {master}")
+wait_for_start()
+furthest_apart = 0.0
+with (
+    Session(master, recorder, graph=graph) as session,
+    tf.Session(graph=alone_graph) as alone_session,
+):
+    session.run(initialize)
+    alone_session.run(alone_initialize)
+    for step in range(1, all_steps + 1):
+        its_images, its_labels = next(batches)
+        _, loss_now = session.run([update, loss], {images: its_images, labels: its_labels})
+        alone_session.run(alone_update, {alone_images: its_images, alone_labels: its_labels})
+
+        if step % flags.record_every == 0 or step % steps_per_epoch == 0 or step == all_steps:
+            values, alone_values = session.run(variables), alone_session.run(alone)
+            for name in variables:
+                apart = np.abs(values[name] - alone_values[name]).max()
+                furthest_apart = max(furthest_apart, apart)
+            recorder.write(
+                "epoch" if step % steps_per_epoch == 0 else "step",
+                epoch=(step - 1) // steps_per_epoch,
+                local_step=step,
+                global_step=step,
+                loss=loss_now,
+                examples=step * joined_size,
+            )
+
+    # ---- 6. The test.
+    test = {images: mnist.test.images, labels: mnist.test.labels}
+    accuracy_now = session.run(accuracy, test)
+
+# The parameters are of the order of 1, and float32 has seven digits.
+recorder.write("result", name="apart from one process", value=furthest_apart, low=0, high=1e-4)
+recorder.write("final", global_step=all_steps, accuracy=accuracy_now, status="succeeded")

@@ -1,0 +1,67 @@
+"""A separate client: two servers, and a program that trains on one of them.
+
+The servers (job worker) do nothing by themselves. The client is no task of TensorFlow's cluster:
+it owns the graph, hands it to one of the servers, its *master*, and that sends each part to the
+task on which the part is placed. Here the master is the last worker, and all of the training is
+placed on `/job:worker/task:0`.
+
+What is trained is a line, y = 2x + 10, by gradient descent on the mean squared error.
+"""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from traces import where
+
+from lab.task.flags import parse, positive, rate, task_flags
+from lab.task.interrupt import leave_on_interrupt
+from lab.task.program import report_failure, wait_for_start
+from lab.task.recorder import Recorder
+
+parser = task_flags(__doc__, jobs=["worker", "client"])
+parser.add_argument("--steps", type=positive, default=200, help="default: 200")
+parser.add_argument("--learning_rate", type=rate, default=0.1, help="default: 0.1")
+flags = parse(parser)
+
+leave_on_interrupt()
+recorder = Recorder(flags.job_name, flags.task_index)
+report_failure(recorder)
+recorder.write("start", status="starting")
+tf.disable_eager_execution()
+
+# ---- 1. The servers: they wait for graphs, until somebody ends them.
+if flags.job_name == "worker":
+    cluster = tf.train.ClusterSpec({"worker": flags.worker_hosts})
+    server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    server.join()
+
+# ---- 2. The client's graph: data, line, loss and update, all on worker 0.
+xs = np.linspace(-1, 1, 100, dtype=np.float32)
+ys = 2 * xs + 10
+
+with tf.device("/job:worker/task:0"):
+    w = tf.get_variable("w", initializer=0.0)
+    b = tf.get_variable("b", initializer=0.0)
+    loss = tf.reduce_mean(tf.square(w * xs + b - ys))
+    train = tf.train.GradientDescentOptimizer(flags.learning_rate).minimize(loss)
+    initialize = tf.global_variables_initializer()
+
+# ---- 3. The session: with one of the servers, which need not be the one that computes.
+master = f"grpc://{flags.worker_hosts[-1]}"
+recorder.write("event", status="ready", message=f"its master is {master}")
+wait_for_start()
+with tf.Session(master) as session:
+    session.run(initialize)
+    for step in range(1, flags.steps + 1):
+        _, loss_now = session.run([train, loss])
+        if step % 50 == 0 or step == flags.steps:
+            recorder.write("step", local_step=step, global_step=step, loss=loss_now)
+    w_now, b_now = session.run([w, b])
+
+    ran = where(session, [loss, train])
+
+places = ", ".join(f"{name} on {device}" for name, device in ran.items())
+recorder.write("event", message=f"ran: {places}")
+recorder.write("result", name="w", value=w_now, low=1.95, high=2.05)
+recorder.write("result", name="b", value=b_now, low=9.9, high=10.1)
+recorder.write("final", global_step=flags.steps, loss=loss_now, status="succeeded")

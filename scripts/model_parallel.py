@@ -1,0 +1,124 @@
+"""One model, cut across two tasks: its activations travel, and its gradients travel back.
+
+The first worker holds the hidden layer and computes it, the second the output layer. No task has
+the whole model: it may be as large as their memories together. What goes over the network in each
+step are the hidden layer's activations (500 numbers an image) and their gradients, while the
+parameters stay where they are. The two take turns: while one computes, the other waits.
+
+The client owns the graph. It trains the same model by itself, too, and reports by how much the two
+ever differ.
+"""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from mnist_model import MODELS, share_correct
+from session import Session, roll_call
+from traces import where
+
+from lab.task.data import load_mnist
+from lab.task.flags import parse, training_flags
+from lab.task.interrupt import leave_on_interrupt
+from lab.task.program import ProgramError, report_failure, wait_for_start
+from lab.task.recorder import Recorder
+
+flags = parse(training_flags(__doc__, jobs=["worker", "client"]))
+
+leave_on_interrupt()
+recorder = Recorder(flags.job_name, flags.task_index)
+report_failure(recorder)
+recorder.write("start", batch_size=flags.batch_size, status="starting")
+tf.disable_eager_execution()
+
+# ---- 1. The servers.
+if len(flags.worker_hosts) != 2:
+    raise ProgramError("the model has two parts", "give job worker two tasks")
+if flags.job_name == "worker":
+    cluster = tf.train.ClusterSpec({"worker": flags.worker_hosts})
+    server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    server.join()
+
+# ---- 2. The data.
+mnist = load_mnist(flags.data_dir)
+batches = mnist.train.batches(flags.batch_size, [flags.seed, 1])
+steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
+all_steps = flags.global_steps or flags.epochs * steps_per_epoch
+model = MODELS["mlp"]
+initial_values = model.initial_parameters(flags.seed)
+learning_rate = flags.learning_rate or 0.1
+
+
+def training(hidden_device, output_device):
+    """Build the model with its two parts on these devices, and what trains and tests it."""
+    images = tf.placeholder(tf.float32, [None, 784])
+    labels = tf.placeholder(tf.int32, [None])
+    with tf.device(hidden_device):
+        weights1 = tf.get_variable("weights1", initializer=initial_values["weights1"])
+        biases1 = tf.get_variable("biases1", initializer=initial_values["biases1"])
+        hidden = tf.nn.relu(tf.matmul(images, weights1) + biases1)
+        penalty1 = model.l2 * tf.nn.l2_loss(weights1)
+    with tf.device(output_device):
+        weights2 = tf.get_variable("weights2", initializer=initial_values["weights2"])
+        biases2 = tf.get_variable("biases2", initializer=initial_values["biases2"])
+        logits = tf.matmul(hidden, weights2) + biases2
+        each_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        loss = tf.reduce_mean(each_loss) + penalty1 + model.l2 * tf.nn.l2_loss(weights2)
+        accuracy = share_correct(logits, labels)
+    variables = [weights1, biases1, weights2, biases2]
+    # Each gradient is computed where the operation is whose gradient it is.
+    gradients = tf.gradients(loss, variables, colocate_gradients_with_ops=True)
+    devices = [device for device in (hidden_device, output_device) if device]
+    with tf.control_dependencies(roll_call(devices)):
+        update = tf.train.GradientDescentOptimizer(learning_rate).apply_gradients(
+            zip(gradients, variables, strict=True)
+        )
+    return images, labels, variables, loss, accuracy, update, tf.global_variables_initializer()
+
+
+# ---- 3. The model on two tasks, and the same in this process alone.
+with tf.Graph().as_default() as graph:
+    first, second = "/job:worker/task:0", "/job:worker/task:1"
+    images, labels, variables, loss, accuracy, update, initialize = training(first, second)
+with tf.Graph().as_default() as alone_graph:
+    alone_images, alone_labels, alone, _, _, alone_update, alone_initialize = training(None, None)
+
+# ---- 4. The training.
+master = f"grpc://{flags.worker_hosts[0]}"
+places = ", ".join(f"{variable.op.name} on {variable.device}" for variable in variables)
+recorder.write("event", status="ready", message=places)
+wait_for_start()
+furthest_apart = 0.0
+with (
+    Session(master, recorder, graph=graph) as session,
+    tf.Session(graph=alone_graph) as alone_session,
+):
+    session.run(initialize)
+    alone_session.run(alone_initialize)
+    for step in range(1, all_steps + 1):
+        its_images, its_labels = next(batches)
+        _, loss_now = session.run([update, loss], {images: its_images, labels: its_labels})
+        alone_session.run(alone_update, {alone_images: its_images, alone_labels: its_labels})
+
+        if step % flags.record_every == 0 or step % steps_per_epoch == 0 or step == all_steps:
+            for value, other in zip(session.run(variables), alone_session.run(alone), strict=True):
+                furthest_apart = max(furthest_apart, np.abs(value - other).max())
+            recorder.write(
+                "epoch" if step % steps_per_epoch == 0 else "step",
+                epoch=(step - 1) // steps_per_epoch,
+                local_step=step,
+                global_step=step,
+                loss=loss_now,
+                examples=step * flags.batch_size,
+            )
+
+    # ---- 5. The test, and where the products of the two layers were computed.
+    test = {images: mnist.test.images, labels: mnist.test.labels}
+    accuracy_now = session.run(accuracy, test)
+    products = [graph.get_operation_by_name(name) for name in ("MatMul", "MatMul_1")]
+    ran = where(session, products, {images: mnist.test.images[:1]})
+
+places = ", ".join(f"{name} on {device}" for name, device in ran.items())
+recorder.write("event", message=f"ran: {places}")
+# The parameters are of the order of 1, and float32 has seven digits.
+recorder.write("result", name="apart from one process", value=furthest_apart, low=0, high=1e-4)
+recorder.write("final", global_step=all_steps, accuracy=accuracy_now, status="succeeded")

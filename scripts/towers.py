@@ -1,0 +1,178 @@
+"""One host with several GPUs, by hand: a tower on each, and their gradients averaged.
+
+A tower is a copy of the model's operations on one GPU; the variables are shared, and live on the
+CPU. Each tower gets a batch of its own from a file of TFRecords. When all of them have computed
+their gradients, the CPU averages them and makes one update: that of the joined batch. Without GPUs,
+several devices made of one CPU stand in. Hyperparameters, the pixels from 0 to 255 among them, are
+those of the blog post whose program this follows.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from mnist_model import MODELS, PIXELS, share_correct
+
+from lab.task.data import load_mnist
+from lab.task.flags import parse, positive, training_flags
+from lab.task.interrupt import leave_on_interrupt
+from lab.task.program import (
+    ProgramError,
+    make_directory,
+    report_failure,
+    run_directory,
+    wait_for_start,
+)
+from lab.task.recorder import Recorder
+
+parser = training_flags(__doc__, jobs=["worker"])
+parser.add_argument("--towers", type=positive, default=2, help="without GPUs (default: 2)")
+parser.add_argument("--summary_every", type=positive, default=10, help="steps (default: 10)")
+parser.add_argument("--records", type=Path, help="where to keep the TFRecords (default: nowhere)")
+flags = parse(parser)
+all_steps = flags.global_steps or 1000
+model = MODELS["mlp"]
+base_rate = flags.learning_rate or 0.001
+
+leave_on_interrupt()
+recorder = Recorder(flags.job_name, flags.task_index)
+report_failure(recorder)
+recorder.write("start", batch_size=flags.batch_size, status="starting")
+tf.disable_eager_execution()
+
+gpus = [f"/gpu:{index}" for index in range(len(tf.config.list_physical_devices("GPU")))]
+devices = gpus or [f"/cpu:{index}" for index in range(flags.towers)]
+run_dir = run_directory() or flags.checkpoint_dir
+if not run_dir:
+    raise ProgramError("there is no place for records and checkpoints", "give --checkpoint_dir")
+make_directory(run_dir)
+mnist = load_mnist(flags.data_dir)
+
+# ---- 1. The data, as a file of records: bytes of the image, its size, its label.
+records = flags.records or Path(tempfile.mkdtemp()) / "mnist.tfrecord"
+
+
+def feature(value):
+    if isinstance(value, bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+
+with tf.io.TFRecordWriter(str(records)) as writer:
+    for pixels, label in zip(mnist.train.pixels, mnist.train.labels, strict=True):
+        features = {
+            "image_raw": feature(pixels.tobytes()),
+            "pixels": feature(PIXELS),
+            "label": feature(int(label)),
+        }
+        example = tf.train.Example(features=tf.train.Features(feature=features))
+        writer.write(example.SerializeToString())
+
+
+# ---- 2. The input pipeline: read, shuffle, and cut into batches, one for each tower and step.
+def read(serialized):
+    features = {
+        "image_raw": tf.FixedLenFeature([], tf.string),
+        "pixels": tf.FixedLenFeature([], tf.int64),
+        "label": tf.FixedLenFeature([], tf.int64),
+    }
+    found = tf.parse_single_example(serialized, features)
+    image = tf.decode_raw(found["image_raw"], tf.uint8)
+    return tf.cast(tf.reshape(image, [PIXELS]), tf.float32), tf.cast(found["label"], tf.int32)
+
+
+dataset = tf.data.TFRecordDataset(str(records)).map(read, num_parallel_calls=2)
+dataset = dataset.shuffle(10_000, seed=flags.seed).repeat().batch(flags.batch_size).prefetch(2)
+batches = tf.data.make_one_shot_iterator(dataset)
+
+# ---- 3. The shared variables, on the CPU.
+with tf.device("/cpu:0"):
+    variables = {
+        name: tf.get_variable(name, initializer=value)
+        for name, value in model.initial_parameters(flags.seed).items()
+    }
+    global_step = tf.train.get_or_create_global_step()
+    rate = tf.train.exponential_decay(base_rate, global_step, 600, model.decay)
+
+# ---- 4. A tower on each device: its own batch, the shared variables, its own gradients.
+parts, losses, gradients_of_towers = [], [], []
+for index, device in enumerate(devices):
+    with tf.device(device), tf.name_scope(f"tower_{index}"):
+        images, labels = batches.get_next()
+        loss = model.loss(model.logits(images, variables), labels, variables)
+        gradients_of_towers.append(tf.gradients(loss, list(variables.values())))
+        losses.append(loss)
+        parts.append((images, labels))
+
+# ---- 5. The update: the mean of the towers' gradients, and an average that follows the variables.
+with tf.device("/cpu:0"):
+    gradients = [
+        tf.add_n(several) / len(devices) for several in zip(*gradients_of_towers, strict=True)
+    ]
+    optimizer = tf.train.GradientDescentOptimizer(rate)
+    update = optimizer.apply_gradients(zip(gradients, variables.values(), strict=True), global_step)
+    follower = tf.train.ExponentialMovingAverage(model.moving_average, global_step)
+    with tf.control_dependencies([update]):
+        train = follower.apply(list(variables.values()))
+
+    # The same gradients, of all towers' batches as one.
+    all_images, all_labels = (tf.concat(part, 0) for part in zip(*parts, strict=True))
+    joined_loss = model.loss(model.logits(all_images, variables), all_labels, variables)
+    joined_gradients = tf.gradients(joined_loss, list(variables.values()))
+
+    test_images = tf.placeholder(tf.float32, [None, PIXELS])
+    test_labels = tf.placeholder(tf.int32, [None])
+    accuracy = share_correct(model.logits(test_images, variables), test_labels)
+    tf.summary.scalar("learning_rate", rate)
+    for index, loss in enumerate(losses):
+        tf.summary.scalar(f"tower_{index}/loss", loss)
+    summaries = tf.summary.merge_all()
+saver = tf.train.Saver()
+
+# ---- 6. The training.
+make_directory(run_dir / "tb")
+make_directory(run_dir / "checkpoints")
+config = tf.ConfigProto(allow_soft_placement=True, device_count={"CPU": len(devices)})
+config.gpu_options.allow_growth = True
+recorder.write("event", status="ready", message=f"towers on {', '.join(devices)}")
+wait_for_start()
+with tf.Session(config=config) as session:
+    session.run(tf.global_variables_initializer())
+    of_towers, of_joined = session.run([gradients, joined_gradients])
+    apart = max(
+        np.abs(one - other).max() / np.abs(other).max()
+        for one, other in zip(of_towers, of_joined, strict=True)
+    )
+
+    board = tf.summary.FileWriter(str(run_dir / "tb"), session.graph)
+    examples_a_step = flags.batch_size * len(devices)
+    began = recorded_at = time.monotonic()
+    for step in range(all_steps):
+        if step % flags.summary_every == 0:
+            _, losses_now, summary = session.run([train, losses, summaries])
+            board.add_summary(summary, step)
+        else:
+            _, losses_now = session.run([train, losses])
+        if step in (0, all_steps - 1):
+            saver.save(session, str(run_dir / "checkpoints" / "towers"), step)
+        if (step + 1) % flags.record_every == 0 or step == all_steps - 1:
+            now = time.monotonic()
+            recorder.write(
+                "step",
+                local_step=step + 1,
+                global_step=step + 1,
+                loss=np.mean(losses_now),
+                examples=(step + 1) * examples_a_step,
+                step_time_s=(now - recorded_at) / flags.record_every,
+            )
+            recorded_at = now
+    speed = all_steps * examples_a_step / (time.monotonic() - began)
+    board.close()
+    test = {test_images: mnist.test.pixels.astype(np.float32), test_labels: mnist.test.labels}
+    accuracy_now = session.run(accuracy, test)
+
+recorder.write("result", name="apart from the joined batch", value=apart, low=0, high=1e-4)
+recorder.write("result", name="examples a second", value=speed)
+recorder.write("final", global_step=all_steps, accuracy=accuracy_now, status="succeeded")

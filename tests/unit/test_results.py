@@ -1,0 +1,135 @@
+"""What an experiment has found: from its records to the summary, the table and the verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.cli.outcome import judge
+from lab.errors import LabError
+from lab.records import format_record, parse_record
+from lab.run.cells import show
+from lab.run.directory import RunDir
+from lab.run.launch import Order, prepare
+from lab.run.progress import Result, TaskProgress, result_of
+from lab.run.result import result
+from lab.run.summary import Summary, summary_of
+from lab.task.experiments import EXPERIMENTS
+from lab.task.states import State
+from tests.unit.fakes import PLAN
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "as_expected"),
+    [
+        (2.0, 1.95, 2.05, True),
+        (1.95, 1.95, 2.05, True),
+        (2.06, 1.95, 2.05, False),
+        (1.94, 1.95, 2.05, False),
+        (3, 3, 3, True),
+        (2, 3, 3, False),
+        (5, None, None, True),
+        (5, 6, None, False),
+        (5, None, 4, False),
+        (math.nan, None, None, False),
+        (math.nan, 0, 1, False),
+    ],
+)
+def test_a_result_lies_within_its_band_or_not(
+    value: float, low: float | None, high: float | None, as_expected: bool
+) -> None:
+    assert Result("w", value, low, high).is_as_expected is as_expected
+
+
+def test_a_record_tells_a_result() -> None:
+    line = format_record({"kind": "result", "name": "w now", "value": 2, "low": 1.5, "high": 2.5})
+    assert line == 'lab kind=result name="w now" value=2.0 low=1.5 high=2.5'
+    record = parse_record(line)
+    assert record is not None
+    assert result_of(record) == Result("w now", 2.0, 1.5, 2.5)
+    assert result_of({"name": "w", "value": 3.0}) == Result("w", 3.0)
+    assert result_of({"name": "w"}) is None
+    assert result_of({"name": 7, "value": 1.0}) is None
+    assert result_of({"name": "w", "value": "x"}) is None
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    order = Order(EXPERIMENTS["async"], (), PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+    return prepare(order, tmp_path / "runs")
+
+
+def summary(run: RunDir, *found: Result, state: State = State.SUCCEEDED) -> Summary:
+    """What a run of `linear` comes to whose first worker has found this."""
+    info = replace(run.read(), experiment="linear", state=state)
+    progress = {task: TaskProgress(task) for task in info.task_names()}
+    for each in found:
+        fields = {"name": each.name, "value": each.value, "low": each.low, "high": each.high}
+        progress["worker-0"].add({"kind": "result", **fields})
+    return summary_of(info, {}, progress)
+
+
+W, B = Result("w", 2.01, 1.95, 2.05), Result("b", 9.99, 9.9, 10.1)
+
+
+def test_a_summary_holds_what_was_found_and_reads_it_back(run: RunDir) -> None:
+    whole = summary(run, W, B)
+    assert whole.as_expected
+    assert [(each.name, each.task, each.value) for each in whole.results] == [
+        ("w", "worker-0", 2.01),
+        ("b", "worker-0", 9.99),
+    ]
+    assert Summary.from_json(whole.to_json()) == whole
+    judge(run, whole)
+
+
+def test_the_newest_of_several_counts(run: RunDir) -> None:
+    assert not summary(run, W, B, replace(W, value=3.0)).as_expected
+    assert summary(run, replace(W, value=3.0), W, B).as_expected
+
+
+def test_a_result_outside_its_band_is_no_success(
+    run: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = summary(run, replace(W, value=2.5), B)
+    with pytest.raises(LabError, match=r"succeeded, but w is 2\.5, not 1\.95 to 2\.05; all that"):
+        judge(run, whole)
+    show(result(whole))
+    said = capsys.readouterr().out
+    assert "2.5, NOT 1.95 to 2.05" in said
+    assert "9.99, as expected 9.9 to 10.1" in said
+
+
+def test_a_result_that_never_came_is_no_success(
+    run: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = summary(run, W)
+    with pytest.raises(LabError, match="succeeded, but b was not found"):
+        judge(run, whole)
+    show(result(whole))
+    assert "NOT FOUND" in capsys.readouterr().out
+
+
+def test_what_several_tasks_have_found_is_shown_once_where_they_agree(
+    run: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    info = replace(run.read(), state=State.SUCCEEDED)
+    progress = {task: TaskProgress(task) for task in info.task_names()}
+    for task, apart in (("worker-0", 1588000), ("worker-1", 7)):
+        progress[task].add({"kind": "result", "name": "same", "value": 3, "low": 3, "high": 3})
+        progress[task].add({"kind": "result", "name": "apart", "value": apart})
+    show(result(summary_of(info, {}, progress)))
+    said = capsys.readouterr().out
+    assert said.count("same") == 1
+    assert "3, as expected 3" in said
+    assert [line.split() for line in said.splitlines() if "apart" in line] == [
+        ["apart,", "worker-0", "1,588,000"],
+        ["apart,", "worker-1", "7"],
+    ]
+
+
+def test_of_a_run_that_failed_nothing_more_is_expected(run: RunDir) -> None:
+    assert summary(run, W, state=State.FAILED).as_expected
