@@ -21,6 +21,7 @@ from lab.cli.catalogue import COMMANDS
 from lab.cli.completion import SCRIPTS
 from lab.cli.completion.answers import answer
 from lab.cli.completion.grammar import grammar
+from lab.task.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
 PROBE = "$(touch pwned)"
@@ -181,7 +182,7 @@ def test_bash_offers_what_can_stand_there(place: Path) -> None:
         ("lab", "show", "--runs-dir", "=", "x", "la"): ["last"],
         ("lab", "show", "--json", "="): ["true", "false"],
         ("lab", "show", "--json", "=", "f"): ["false"],
-        ("lab", "run", ""): ["async", "sync"],
+        ("lab", "run", ""): list(EXPERIMENTS),
         ("lab", "run", "async", "--back"): ["--backend"],
         ("lab", "run", "async", "--backend", ""): ["auto", "local", "compose"],
         ("lab", "run", "async", "--backend", "=", "l"): ["local"],
@@ -194,7 +195,7 @@ def test_bash_offers_what_can_stand_there(place: Path) -> None:
         ("lab", "logs", "--task", "ps"): ["ps-0"],
         ("lab", "down", ""): ["book", "mine"],
         ("lab", "init", "--name", ""): [],
-        ("lab", "experiments", "s"): ["sync"],
+        ("lab", "experiments", "s"): ["sync", "sync-mlp"],
         ("lab", "completion", ""): ["bash", "zsh", "fish"],
         ("lab", "help", "ini"): ["init"],
         ("lab", "$(touch pwned)"): [],
@@ -287,7 +288,7 @@ def terminal(request: pytest.FixtureRequest, place: Path) -> Iterator[Terminal]:
     [
         ("lab val\t\n", "validate"),
         ("lab show 20260202\t\n", "show 20260202-0000-sync-bbbb"),
-        ("lab run as\t--back\tloc\t\n", "run async --backend local"),
+        ("lab run ev\t--back\tloc\t\n", "run evaluator --backend local"),
         ("lab run async --backend=loc\t\n", "run async --backend=local"),
         ("lab run async --mod\tml\t\n", "run async --model mlp"),
         ("lab validate --cluster clusters/bo\t\n", "validate --cluster clusters/book.yaml"),

@@ -1,4 +1,4 @@
-"""The lessons: every experiment beyond the first two has one, and what it tells to type is right."""
+"""The lessons: each begins with a command that is right, and says what must hold."""
 
 from __future__ import annotations
 

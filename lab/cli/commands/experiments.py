@@ -28,10 +28,21 @@ def command(
         print_json([_as_json(each) for each in chosen])
     elif experiment is None:
         rows = [
-            (each.name, " ".join(each.jobs), each.tensorflow, each.lesson, each.summary)
+            (
+                each.name,
+                " ".join(each.jobs),
+                each.tensorflow,
+                each.lesson.removesuffix(".md"),
+                each.summary,
+            )
             for each in chosen
         ]
-        show(table_of(("experiment", "needs", "image", "lesson", "what it does"), rows))
+        listed = table_of(("experiment", "needs", "image", "lesson", "what it does"), rows)
+        # Where the terminal is narrow, only what it does goes on in a further line.
+        listed.columns[-1].no_wrap = False
+        for column, cells in zip(listed.columns[:-1], zip(*rows, strict=True), strict=False):
+            column.min_width = max(len(cell) for cell in cells)
+        show(listed)
     else:
         show(table_of((chosen[0].name, chosen[0].summary), _facts(chosen[0])))
         flags = [(f"--{name}", flag.help) for name, flag in chosen[0].flags.items()]
