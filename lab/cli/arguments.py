@@ -194,7 +194,9 @@ def _texts(command: str, known: Sequence[Parameter], words: Sequence[str]) -> di
 
 
 def placeholder(parameter: Parameter) -> str:
-    """How a parameter without a flag is shown: `EXPERIMENT`."""
+    """How a parameter that is needed is shown: `EXPERIMENT`, or `--over QUANTITIES`."""
+    if isinstance(parameter.kind, Flag):
+        return f"--{parameter.flag} {parameter.kind.shows}"
     shown = parameter.kind.shows if isinstance(parameter.kind, Word) else ""
     return shown or parameter.flag.upper()
 

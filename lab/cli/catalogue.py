@@ -140,6 +140,27 @@ COMMANDS: Final[Mapping[str, Command]] = {
             "collect",
         ),
         Command(
+            "sweep",
+            RUN,
+            "run an experiment at every point of a grid, and say what follows from what",
+            (
+                (
+                    'lab sweep staleness --over "workers=1,2,4; learning_rate=0.1,1"',
+                    "what gradients that come late do to the loss",
+                ),
+                (
+                    'lab sweep async --over "batch_size=50,100" --repeats 1 --epochs 1 --csv b.csv',
+                    "a row for each run in a file",
+                ),
+            ),
+            "sweep",
+            notes=(
+                "Whether a figure rises or falls is judged along the first quantity, while all the",
+                "others are held. `workers` varies how many tasks job `worker` has. All points are",
+                "tried with the same seeds.",
+            ),
+        ),
+        Command(
             "experiments",
             RUN,
             "the experiments and the flags of their programs",

@@ -83,6 +83,8 @@ def _usage(command: Command, known: list[Parameter]) -> str:
         if isinstance(parameter.kind, Word):
             shown = placeholder(parameter)
             words.append(shown if parameter.required else f"[{shown}]")
+        elif isinstance(parameter.kind, Flag) and parameter.required:
+            words.append(placeholder(parameter))
     if any(isinstance(parameter.kind, Flag | Switch) for parameter in known):
         words.append("[FLAGS]")
     if any(isinstance(parameter.kind, Rest) for parameter in known):
@@ -103,7 +105,7 @@ def _flag(parameter: Parameter) -> str:
 
 def _explained(parameter: Parameter) -> str:
     default = parameter.default
-    if isinstance(parameter.kind, Flag) and default not in (None, ""):
+    if isinstance(parameter.kind, Flag) and not parameter.required and default not in (None, ""):
         return f"{parameter.kind.help} (default: {default})"
     return parameter.kind.help
 

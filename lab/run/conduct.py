@@ -94,12 +94,11 @@ def conduct(
         except OSError as error:
             with signals.undisturbed(), suppress(OSError):
                 lifecycle.give_up(run, State.FAILED, str(error))
-            keep = keep or (environment is not None and _holds(environment, run, say))
             raise
         finally:
             if found is None and environment is not None and not keep:
                 with signals.undisturbed():
-                    _take_down(run, environment, say)
+                    take_down(run, environment, say)
 
 
 def _hand_over(run: RunDir, environment: Environment) -> None:
@@ -169,13 +168,22 @@ def _holds(environment: Environment, run: RunDir, say: Say) -> bool:
     return True
 
 
-def _take_down(run: RunDir, environment: Environment, say: Say) -> None:
+def take_down(run: RunDir, environment: Environment, say: Say) -> None:
     """Take down what was booted, unless somebody else trains in it by now.
+
+    Where it is the disk at home that has failed, what did not come home stays where it is.
+
+    Args:
+        run: The last run in it that was its own.
+        environment: It.
+        say: Receives progress.
 
     Raises:
         LabError: Something of it is left, and that is the first fault.
     """
     fault = sys.exception()
+    if isinstance(fault, OSError) and _holds(environment, run, say):
+        return
     again = f"`lab down {environment.project}` tries again"
 
     def unless() -> None:

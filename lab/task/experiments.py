@@ -95,6 +95,9 @@ _TOWERS_FLAGS: Final[Mapping[str, ProgramFlag]] = {
     "summary_every": ProgramFlag("steps from one summary to the next", positive),
     "records": ProgramFlag("where to keep the TFRecords, as a task sees it"),
 }
+_STALENESS_FLAGS: Final[Mapping[str, ProgramFlag]] = {
+    "pause": ProgramFlag("seconds for which a worker holds its gradients", rate),
+}
 
 EXPERIMENTS: Final[Mapping[str, Experiment]] = {
     experiment.name: experiment
@@ -246,6 +249,18 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             steps_add_up=True,
             results=("checkpoints evaluated",),
             expected="the accuracy rises with the global step",
+        ),
+        Experiment(
+            name="staleness",
+            program="staleness.py",
+            summary="too many cooks: gradients that come late, and what they do",
+            lesson="staleness.md",
+            jobs=("ps", "worker"),
+            args=("--global_steps=300", "--learning_rate=1"),
+            flags={**_MNIST_FLAGS, **_STALENESS_FLAGS},
+            steps_add_up=True,
+            results=("staleness", "test loss"),
+            expected="among n workers a gradient is nearly n - 1 updates old when it arrives",
         ),
     )
 }

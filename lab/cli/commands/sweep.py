@@ -1,0 +1,127 @@
+"""`lab sweep EXPERIMENT --over "…"`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Final
+
+from lab.backends.choose import AUTO
+from lab.cli.arguments import Flag, Rest, Switch, Word
+from lab.cli.commands.run import program_flags
+from lab.cli.options import BackendName, ClusterFile, GpuMode, RunsDir
+from lab.cli.output import print_json, say
+from lab.cli.sweeping import Asked
+from lab.cli.times import duration
+from lab.cli.values import whole
+from lab.cluster import load_cluster
+from lab.errors import InterruptError, LabError
+from lab.run import project
+from lab.run.cells import show
+from lab.run.directory import runs_dir
+from lab.run.launch import hyperparameters
+from lab.sweep.grid import check_over, grid, parse_over
+from lab.sweep.made import Made
+from lab.sweep.making import Share, make
+from lab.sweep.progress import counting
+from lab.task.protocol import STALL_S, write_atomically
+
+MOST: Final = 1000
+"""Repeats; who wants more of them wants another tool."""
+
+
+def command(
+    *,
+    experiment: Annotated[str, Word("an experiment (`lab experiments` lists them)")],
+    over: Annotated[
+        Mapping[str, tuple[str, ...]],
+        Flag("what is varied: workers=1,2,4; learning_rate=0.1,1", parse_over, shows="QUANTITIES"),
+    ],
+    repeats: Annotated[
+        int, Flag("runs at each point, each with a seed of its own", whole(1, MOST), shows="N")
+    ] = 3,
+    backend: BackendName = AUTO,
+    cluster: ClusterFile = None,
+    gpus: GpuMode = AUTO,
+    stall: Annotated[
+        float,
+        Flag("fail when no step is made for so long: 90s, 5m; 0: never", duration, shows="TIME"),
+    ] = STALL_S,
+    csv: Annotated[str | None, Flag("write a row for each run to this file", shows="FILE")] = None,
+    json: Annotated[bool, Switch("print all figures as JSON on stdout")] = False,
+    runs_dir_: RunsDir = None,
+    rest: Annotated[
+        tuple[str, ...], Rest("flags of the programs, see `lab experiments`", program_flags)
+    ] = (),
+) -> None:
+    """Run an experiment at every point of a grid, and say what follows from what."""
+    wanted = project.experiment(experiment)
+    check_over(over, wanted, hyperparameters(wanted, rest))
+    path = project.cluster_path(cluster)
+    described = load_cluster(path)
+    root = project.find_root(path)
+    project.check_jobs(wanted, described, path, root)
+    project.check_program(wanted, root)
+    home = runs_dir(runs_dir_)
+    points = grid(over, repeats)
+    ask = Asked(wanted, rest, described, path, root, backend, gpus, stall)
+    shares: list[Share] = []
+    for _, several in groupby(points, key=lambda point: point.workers):
+        # All have the same backend: to say so once is enough.
+        shares.append(ask.share(list(several), home, say if not shares else _unheard))
+    made: list[Made] = []
+    with counting(len(points), say) as counter:
+        try:
+            for share in shares:
+                make(share, home, counter, made)
+        except KeyboardInterrupt:
+            stopped: LabError | None = InterruptError(
+                f"the sweep was interrupted after {len(made)} of {len(points)} runs",
+                "those that were made are at home, see `lab runs`",
+            )
+        except LabError as error:
+            stopped = error
+        else:
+            stopped = None
+    if made:
+        _tell(made, next(iter(over)), json=json, csv=csv)
+    if stopped is not None:
+        raise stopped
+    _judge(made)
+
+
+def _unheard(_line: str) -> None:
+    """Nothing is said."""
+
+
+def _tell(made: Sequence[Made], along: str, *, json: bool, csv: str | None) -> None:
+    """Print the tables, and write the file that was asked for."""
+    # SciPy costs a second: only where something is to be counted.
+    from lab.sweep.figures import means, trends  # noqa: PLC0415
+    from lab.sweep.view import as_csv, as_json, settings_table, trends_table  # noqa: PLC0415
+
+    settings, found = means(made), list(trends(made, along))
+    if json:
+        print_json(as_json(made, settings, found))
+    else:
+        show(settings_table(made, settings))
+        if found:
+            print()
+            show(trends_table(found))
+    if csv is not None:
+        write_atomically(Path(csv), as_csv(made))
+
+
+def _judge(made: Sequence[Made]) -> None:
+    """See that every run succeeded, and has found what it has to find.
+
+    Raises:
+        LabError: One has not.
+    """
+    bad = [each for each in made if not (each.succeeded and each.summary.as_expected)]
+    if bad:
+        raise LabError(
+            f"{len(bad)} of {len(made)} runs did not succeed, or found what they should not",
+            f"see the first of them with `lab show {bad[0].summary.run_id}`",
+        )

@@ -1,0 +1,144 @@
+"""What a sweep varies, and the points of its grid: `workers=1,2,4; learning_rate=0.1,1`."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from argparse import ArgumentTypeError
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lab.cluster.model import MAX_TASKS
+from lab.errors import InputError
+from lab.task.experiments import Experiment
+from lab.task.text import short
+
+WORKERS: Final = "workers"
+"""The one quantity that is no flag of a program: how many tasks job `worker` has."""
+
+_FORM: Final = "NAME=VALUE,VALUE; …, such as workers=1,2,4; learning_rate=0.1,1"
+
+Over = Mapping[str, tuple[str, ...]]
+"""What is varied, and its values as they were written; in the order in which they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One run that a sweep makes.
+
+    Attributes:
+        values: The value of each quantity that is varied.
+        repeat: 0 for the first run with these values.
+    """
+
+    values: Mapping[str, str]
+    repeat: int
+
+    @property
+    def workers(self) -> int | None:
+        """How many workers it has; None: as many as the description says."""
+        text = self.values.get(WORKERS)
+        return None if text is None else int(text)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its words for the program."""
+        return tuple(f"--{name}={text}" for name, text in self.values.items() if name != WORKERS)
+
+    def line(self) -> str:
+        """Its values in a line: `workers=4 learning_rate=1`."""
+        return " ".join(f"{name}={text}" for name, text in self.values.items())
+
+
+def parse_over(text: str) -> dict[str, tuple[str, ...]]:
+    """Read `workers=1,2,4; learning_rate=0.1,1`.
+
+    Raises:
+        ValueError: It is not of that form.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for part in filter(None, (each.strip() for each in text.split(";"))):
+        name, equals, several = part.partition("=")
+        name, values = name.strip(), tuple(each.strip() for each in several.split(","))
+        if not equals or not name or not all(values) or name in found:
+            raise ValueError(_FORM)
+        found[name] = values
+    if not found:
+        raise ValueError(_FORM)
+    return found
+
+
+def check_over(over: Over, experiment: Experiment, fixed: Collection[str]) -> None:
+    """See that an experiment can be varied so.
+
+    Args:
+        over: What is to be varied.
+        experiment: The experiment.
+        fixed: The flags that the user has given for all of its runs.
+
+    Raises:
+        InputError: A quantity is not known, or a value is none of its.
+    """
+    known = [WORKERS, *experiment.flags]
+    for name, values in over.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise InputError(
+                f"--over: experiment {experiment.name!r} has no flag {short(name)!r}",
+                f"{hint}see `lab experiments {experiment.name}`, or vary {WORKERS}",
+            )
+        if name == "seed":
+            raise InputError(
+                "--over: each repeat has a seed of its own", "leave seed out, and say --repeats"
+            )
+        if name in fixed:
+            raise InputError(f"--{name} is given, and --over varies it", "leave out one of the two")
+        if len(set(values)) < len(values):
+            raise InputError(f"--over: {name} has a value twice", "leave out one of the two")
+        for text in values:
+            _check_value(name, text, experiment)
+
+
+def _check_value(name: str, text: str, experiment: Experiment) -> None:
+    if name == WORKERS:
+        plain = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_TASKS))
+        if not plain or not 1 <= int(text) <= MAX_TASKS or text != str(int(text)):
+            raise InputError(
+                f"--over: {WORKERS}={short(text)!r} is no number of workers", f"1 to {MAX_TASKS:,}"
+            )
+        return
+    try:
+        experiment.flags[name].parse(text)
+    except (ValueError, ArgumentTypeError) as error:
+        raise InputError(
+            f"--over: {name}: {error}", f"see `lab experiments {experiment.name}`"
+        ) from None
+
+
+def grid(over: Over, repeats: int) -> list[Point]:
+    """All points. Those with as many workers come together: they share an environment.
+
+    Among them each combination comes once before any comes twice, so that half a sweep is half of
+    everything.
+    """
+    crews: tuple[str | None, ...] = over.get(WORKERS, (None,))
+    rest = {name: values for name, values in over.items() if name != WORKERS}
+    found = []
+    for crew, repeat in itertools.product(crews, range(repeats)):
+        for combination in itertools.product(*rest.values()):
+            chosen = dict(zip(rest, combination, strict=True))
+            if crew is not None:
+                chosen[WORKERS] = crew
+            found.append(Point({name: chosen[name] for name in over}, repeat))
+    return found
+
+
+def settings(points: Sequence[Point]) -> list[dict[str, str]]:
+    """The distinct combinations, in the order of their values as they were written."""
+    found: list[dict[str, str]] = []
+    for point in points:
+        if dict(point.values) not in found:
+            found.append(dict(point.values))
+    return found

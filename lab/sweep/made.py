@@ -1,0 +1,42 @@
+"""What the runs of a sweep have come to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lab.run.summary import Summary
+from lab.sweep.grid import Point
+from lab.task.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """One run of a sweep, as it ended.
+
+    Attributes:
+        point: What was asked for.
+        summary: What it came to.
+    """
+
+    point: Point
+    summary: Summary
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether its figures count."""
+        return self.summary.state == State.SUCCEEDED
+
+    def figures(self) -> dict[str, float]:
+        """What it has measured: its results, the test accuracy, and its speed."""
+        found = {each.name: each.value for each in self.summary.results if each.value is not None}
+        if self.summary.accuracy is not None:
+            found["accuracy"] = self.summary.accuracy
+        if self.summary.steps_per_s is not None:
+            found["steps/s"] = self.summary.steps_per_s
+        return found
+
+
+def names(made: Sequence[Made]) -> list[str]:
+    """All figures that some run has measured, in the order in which they came."""
+    return list(dict.fromkeys(name for each in made for name in each.figures()))

@@ -1,0 +1,112 @@
+"""The tables of a sweep, on a terminal and as a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from rich.table import Table
+
+from lab.run.cells import table_of
+from lab.sweep.figures import Mean, Setting, Trend
+from lab.sweep.made import Made, names
+
+SIGNIFICANT: Final = 0.05
+
+
+def settings_table(made: Sequence[Made], settings: Sequence[Setting]) -> Table:
+    """A row for each setting: its values, its runs, and each figure's mean with its interval."""
+    figures = names(made)
+    heads = [*settings[0].values, ">runs", *(f">{name}" for name in figures)]
+    rows = [
+        [
+            *setting.values.values(),
+            f"{setting.runs}" if setting.runs == setting.of else f"{setting.runs} of {setting.of}",
+            *(interval(setting.means.get(name)) for name in figures),
+        ]
+        for setting in settings
+    ]
+    return table_of(heads, rows)
+
+
+def trends_table(trends: Sequence[Trend]) -> Table:
+    """A row for each figure and each setting of what is held: rho, p and a word."""
+    held = list(trends[0].held)
+    heads = [*held, f"as {trends[0].along} grow", ">rho", ">p", ">repeats", ""]
+    rows = [
+        [
+            *trend.held.values(),
+            trend.figure,
+            f"{trend.rho:+.2f}",
+            chance(trend.p),
+            str(trend.repeats),
+            word(trend),
+        ]
+        for trend in trends
+    ]
+    return table_of(heads, rows)
+
+
+def interval(mean: Mean | None) -> str:
+    """`0.8523 ± 0.0041`."""
+    if mean is None:
+        return ""
+    return _digits(mean.value) + ("" if mean.half is None else f" ± {_digits(mean.half)}")
+
+
+def chance(p: float) -> str:
+    """A p-value with as many digits as it has."""
+    return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"  # noqa: PLR2004
+
+
+def word(trend: Trend) -> str:
+    """What a trend comes to, in a word."""
+    if trend.p >= SIGNIFICANT:
+        return "no trend"
+    return "rises" if trend.rho > 0 else "falls"
+
+
+def as_json(made: Sequence[Made], settings: Iterable[Setting], trends: Iterable[Trend]) -> Any:  # noqa: ANN401
+    """All of it, for a program."""
+    return {
+        "runs": [
+            {
+                "run_id": each.summary.run_id,
+                "state": each.summary.state,
+                "reason": each.summary.reason,
+                "values": dict(each.point.values),
+                "repeat": each.point.repeat,
+                "figures": each.figures(),
+            }
+            for each in made
+        ],
+        "settings": [asdict(each) for each in settings],
+        "trends": [asdict(each) for each in trends],
+    }
+
+
+def as_csv(made: Sequence[Made]) -> str:
+    """A row for each run, below a row of names."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    figures = names(made)
+    writer.writerow(["run_id", "state", *made[0].point.values, "repeat", *figures])
+    for each in made:
+        found = each.figures()
+        writer.writerow(
+            [
+                each.summary.run_id,
+                each.summary.state,
+                *each.point.values.values(),
+                each.point.repeat,
+                *(found.get(name, "") for name in figures),
+            ]
+        )
+    return text.getvalue()
+
+
+def _digits(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004

@@ -1,0 +1,164 @@
+"""Too many cooks: what a gradient is worth that comes late.
+
+As in `mnist_async.py`, every worker reads the parameters, computes the gradients of one batch and
+applies them at once. But here it holds them for a while in between (`--pause`), as a slow card or a
+slow network would. Meanwhile the others apply theirs: of n workers, each moves the parameters with
+a gradient that was right n - 1 updates ago. Like cooks who all push the same ball: where each push
+is small nobody notices, and where it is wide they push it past the hole, and back, and past it.
+"""
+
+import time
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from mnist_model import MODELS, share_correct
+
+from lab.task.data import load_mnist
+from lab.task.flags import parse, rate, training_flags
+from lab.task.interrupt import leave_on_interrupt
+from lab.task.program import ended_tasks, report_failure, wait_for_start
+from lab.task.recorder import Recorder
+
+parser = training_flags(__doc__)
+parser.add_argument("--pause", type=rate, default=0.03, help="seconds (default: 0.03)")
+flags = parse(parser)
+is_chief = flags.job_name == "worker" and flags.task_index == 0
+workers = len(flags.worker_hosts)
+myself = f"/job:{flags.job_name}/task:{flags.task_index}"
+
+leave_on_interrupt()
+recorder = Recorder(flags.job_name, flags.task_index)
+report_failure(recorder)
+recorder.write("start", batch_size=flags.batch_size, status="starting")
+tf.disable_eager_execution()
+
+# ---- 1. The server, as in `mnist_async.py`.
+cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
+server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+if flags.job_name == "ps":
+    recorder.write("event", status="ready", message=f"serves at {server.target}")
+    server.join()
+
+mnist = load_mnist(flags.data_dir)
+batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + flags.task_index])
+all_steps = flags.global_steps or (
+    flags.epochs * mnist.train.batches_per_epoch(flags.batch_size) * workers
+)
+
+# ---- 2. The graph, in two halves: what is computed in the first goes into the second by hand.
+model = MODELS[flags.model]
+with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=myself)):
+    variables = {
+        name: tf.get_variable(name, initializer=value)
+        for name, value in model.initial_parameters(flags.seed).items()
+    }
+    global_step = tf.get_variable("global_step", initializer=np.int64(0))
+    # A witness against lost updates: every update adds exactly one to it.
+    probe = tf.get_variable("probe", initializer=np.float32(0))
+    images = tf.placeholder(tf.float32, [None, 784], "images")
+    labels = tf.placeholder(tf.int32, [None], "labels")
+
+    # The first half: read and compute.
+    step_at_read = global_step.read_value()
+    with tf.control_dependencies([step_at_read]):
+        parameters = {name: variable.read_value() for name, variable in variables.items()}
+    logits = model.logits(images, parameters)
+    loss = model.loss(logits, labels, parameters)
+    accuracy = share_correct(logits, labels)
+    gradients = tf.gradients(loss, list(parameters.values()))
+
+    # The second half: take a number and apply. It fails when all numbers are taken.
+    held = [tf.placeholder(tf.float32, gradient.shape) for gradient in gradients]
+    with tf.device(global_step.device):
+        number = tf.count_up_to(global_step, all_steps)
+    learning_rate = flags.learning_rate or model.asynchronous_rate
+    optimizer = tf.train.GradientDescentOptimizer(learning_rate, use_locking=True)
+    with tf.control_dependencies([number]):
+        update = optimizer.apply_gradients(
+            [*zip(held, variables.values(), strict=True), (tf.constant(-1 / learning_rate), probe)]
+        )
+
+# What every worker has to tell in the end: that it has finished, and how old its gradients were.
+with tf.device("/job:ps/task:0"):
+    finished = tf.get_variable("finished", initializer=np.zeros(workers, np.int32))
+    ages = tf.get_variable("ages", initializer=np.zeros(workers, np.int64))
+    sum_of_ages = tf.placeholder(tf.int64, [])
+    with tf.control_dependencies([tf.scatter_update(ages, flags.task_index, sum_of_ages)]):
+        tell_finished = tf.scatter_update(finished, flags.task_index, 1)
+initialize = tf.global_variables_initializer()
+missing_variables = tf.report_uninitialized_variables(tf.global_variables())
+
+# ---- 3. The training.
+config = tf.ConfigProto(device_filters=["/job:ps", myself])
+with tf.Session(server.target, config=config) as session:
+    if is_chief:
+        session.run(initialize)
+    while len(session.run(missing_variables)):
+        time.sleep(0.2)
+    recorder.write("event", status="ready", message=f"holds its gradients for {flags.pause:g} s")
+    wait_for_start()
+
+    local_step = age = global_step_now = 0
+    while True:
+        batch_images, batch_labels = next(batches)
+        computed, steps_at_read, loss_now = session.run(
+            [gradients, step_at_read, loss], {images: batch_images, labels: batch_labels}
+        )
+        time.sleep(flags.pause)
+        try:
+            steps_before, _ = session.run([number, update], dict(zip(held, computed, strict=True)))
+        except tf.errors.OutOfRangeError:
+            break
+        local_step += 1
+        global_step_now = steps_before + 1
+        age += steps_before - steps_at_read
+        if local_step % flags.record_every == 0:
+            recorder.write(
+                "step",
+                local_step=local_step,
+                global_step=global_step_now,
+                staleness=steps_before - steps_at_read,
+                loss=loss_now,
+                examples=local_step * flags.batch_size,
+            )
+    session.run(tell_finished, {sum_of_ages: age})
+
+    def all_have_finished():
+        """Whether every worker has said so, but for those that have failed and are gone."""
+        told, gone = session.run(finished), ended_tasks()
+        return all(told[task] or f"worker-{task}" in gone for task in range(workers))
+
+    # ---- 4. The chief waits for all, and says what has come of it.
+    if is_chief:
+        recorder.write("event", message="waits until all workers have finished")
+        while not all_have_finished():
+            time.sleep(0.1)
+        test = {images: mnist.test.images, labels: mnist.test.labels}
+        final_loss, final_accuracy, final_probe, step = session.run(
+            [loss, accuracy, probe, step_at_read], test
+        )
+        recorder.write(
+            "eval",
+            global_step=step,
+            probe=round(float(final_probe)),
+            accuracy=final_accuracy,
+            message="final parameters",
+        )
+        # While one worker makes a step, each update of another is late for that step alone. So all
+        # ages together are at most n - 1 for each update; pauses that are long make it nearly that.
+        recorder.write(
+            "result",
+            name="staleness",
+            value=session.run(ages).sum() / step,
+            low=(workers - 1) / 2,
+            high=workers - 1,
+        )
+        recorder.write("result", name="test loss", value=final_loss)
+
+recorder.write(
+    "final",
+    local_step=local_step,
+    global_step=global_step_now,
+    examples=local_step * flags.batch_size,
+    status="succeeded",
+)
