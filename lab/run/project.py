@@ -87,22 +87,26 @@ def experiment_of(program: OwnProgram, cluster: Cluster) -> Experiment:
 
 
 def check_jobs(wanted: Experiment, cluster: Cluster, description: Path, root: Path) -> None:
-    """See that the cluster has every job that the experiment needs.
+    """See that the cluster has every job that the experiment needs, and none that it cannot use.
 
     Raises:
-        InputError: One is missing; a description that fits is named.
+        InputError: One is missing, or too many; a description that fits is named.
     """
     missing = [job for job in wanted.jobs if job not in cluster.jobs]
-    if not missing:
+    idle = [job for job in cluster.jobs if job not in wanted.jobs]
+    if not missing and not idle:
         return
-    fitting = next(
-        (path for path in _descriptions(root) if _has_jobs(path, wanted.jobs)),
-        None,
-    )
-    mend = f"try --cluster {_relative(fitting)}" if fitting else "add it under `jobs:`"
-    raise InputError(
-        f"experiment {wanted.name!r} needs the job {missing[0]!r}, which {description} lacks", mend
-    )
+    first = [root / wanted.cluster] if wanted.cluster else []
+    among = [*first, *_descriptions(root)]
+    fitting = next((path for path in among if _has_jobs(path, wanted.jobs)), None)
+    if missing:
+        what = f"needs the job {missing[0]!r}, which {description} lacks"
+        mend = "add it under `jobs:`"
+    else:
+        what = f"has no use for the job {idle[0]!r} of {description}"
+        mend = "take it out of `jobs:`"
+    mend = f"try --cluster {_relative(fitting)}" if fitting else mend
+    raise InputError(f"experiment {wanted.name!r} {what}", mend)
 
 
 def check_program(wanted: Experiment, root: Path) -> None:
@@ -161,7 +165,7 @@ def _descriptions(root: Path) -> Sequence[Path]:
 
 def _has_jobs(path: Path, jobs: Sequence[str]) -> bool:
     try:
-        return all(job in load_cluster(path).jobs for job in jobs)
+        return set(load_cluster(path).jobs) == set(jobs)
     except (InputError, OSError):
         return False
 

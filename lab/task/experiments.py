@@ -37,6 +37,7 @@ class Experiment:
         program: The program's file in `scripts/`.
         summary: One line for a list.
         jobs: Jobs that the cluster must have, each with at least one task.
+        cluster: The shipped description that shows it best, if not any with these jobs does.
         services: Jobs that serve until every other job has ended.
         args: Default arguments, before the user's own, which win.
         flags: Flags of the program beside the standard ones, by name without dashes.
@@ -55,6 +56,7 @@ class Experiment:
     program: str
     summary: str
     jobs: tuple[str, ...]
+    cluster: str = ""
     services: tuple[str, ...] = ("ps",)
     args: tuple[str, ...] = ()
     flags: Mapping[str, ProgramFlag] = field(default_factory=dict)
@@ -222,6 +224,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             summary="all-reduce between the workers: no parameter servers",
             lesson="all-reduce.md",
             jobs=("worker",),
+            cluster="clusters/workers.yaml",
             services=(),
             args=("--strategy=multiworker", "--model=mlp"),
             flags={**_MNIST_FLAGS, **_ALL_REDUCE_FLAGS},

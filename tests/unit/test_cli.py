@@ -359,6 +359,25 @@ def test_a_cluster_without_the_experiments_jobs(project: Path) -> None:
     assert "needs the job 'ps', which cluster.yaml lacks; try --cluster clusters/fits.yaml" in line
 
 
+def test_a_cluster_with_a_job_too_many(project: Path) -> None:
+    (project / "clusters").mkdir()
+    text = CLUSTER.replace("ps: {on: [tf1]}", "ps: {on: [tf1]}, chief: {on: [tf1]}")
+    (project / "cluster.yaml").write_text(text)
+    line = refused(lab(project, "run", "async", "--gpus", "none"))
+    assert "has no use for the job 'chief' of cluster.yaml; take it out of `jobs:`" in line
+    (project / "clusters/fits.yaml").write_text(CLUSTER)
+    line = refused(lab(project, "run", "async", "--gpus", "none"))
+    assert "the job 'chief' of cluster.yaml; try --cluster clusters/fits.yaml" in line
+
+
+def test_the_description_that_shows_an_experiment_best_is_named(project: Path) -> None:
+    (project / "clusters").mkdir()
+    for name in ("one-host", "workers"):
+        (project / f"clusters/{name}.yaml").write_text((ROOT / f"clusters/{name}.yaml").read_text())
+    line = refused(lab(project, "run", "multiworker", "--gpus", "none"))
+    assert line.endswith("try --cluster clusters/workers.yaml")
+
+
 def test_a_data_dir_that_is_none(project: Path) -> None:
     line = refused(lab(project, "run", "async", "--data_dir", "nowhere", "--gpus", "none"))
     assert "--data_dir: nowhere is no directory" in line

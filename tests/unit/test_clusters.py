@@ -99,5 +99,5 @@ def test_a_description_says_what_it_is_for_and_serves_every_experiment(name: str
     cluster = load_cluster(path)
     assert name == "cluster.yaml" or cluster.name == path.stem
     for experiment in EXPERIMENTS.values():
-        if set(experiment.jobs) <= {"ps", "worker"}:
-            assert set(experiment.jobs) <= set(cluster.jobs)
+        if set(experiment.jobs) == {"ps", "worker"}:
+            assert set(experiment.jobs) == set(cluster.jobs)

@@ -29,7 +29,9 @@ def test_a_lesson_begins_with_a_command_that_fits(experiment: Experiment) -> Non
     text = (LESSONS / experiment.lesson).read_text()
     commands = [shlex.split(found) for found in COMMAND.findall(text)]
     (words,) = [words for words in commands if words[0] == experiment.name]
-    cluster = load_cluster(ROOT / words[words.index("--cluster") + 1])
+    name = words[words.index("--cluster") + 1]
+    assert name == (experiment.cluster or name)
+    cluster = load_cluster(ROOT / name)
     assert set(cluster.jobs) == set(experiment.jobs)
     flags = {word.removeprefix("--") for word in words if word.startswith("--")}
     assert flags - {"cluster"} <= set(experiment.flags)
