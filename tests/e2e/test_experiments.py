@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,27 +26,53 @@ SEED = 7
 assert_close = partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-6)
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Iterator[Path]:
-    for name in ("scripts", "clusters", "data"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    yield tmp_path
+@dataclass(frozen=True)
+class Project:
+    """A project of its own, on one of the backends."""
+
+    path: Path
+    backend: str
+
+    def run(self, experiment: str, cluster: str, *flags: str) -> dict[str, Any]:
+        """The summary of a run, which has to succeed."""
+        words = ("--backend", self.backend, "--gpus", "none")
+        where = ("--cluster", f"clusters/{cluster}.yaml", "--json")
+        out, _ = lab(self.path, "run", experiment, *words, *where, *flags)
+        summary: dict[str, Any] = json.loads(out.splitlines()[-1])
+        assert summary["state"] == "succeeded"
+        return summary
+
+    def home(self) -> Path:
+        """The directory of the only run."""
+        (found,) = (self.path / "runs").iterdir()
+        return found
+
+    def records(self, task: str) -> list[dict[str, Any]]:
+        text = (self.home() / f"tasks/{task}.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    def messages(self, task: str) -> list[str]:
+        return [each["message"] for each in self.records(task) if each["kind"] == "event"]
+
+    def losses(self, task: str) -> list[float]:
+        return [each["loss"] for each in self.records(task) if each["kind"] == "step"]
+
+
+@pytest.fixture(params=["local"])
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
+    if request.param == "compose":
+        request.getfixturevalue("image")
+    for name in ("scripts", "clusters"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "data").mkdir()
+    yield Project(tmp_path, request.param)
     left = processes_with(str(tmp_path))
     assert not left, f"left behind: {left}"
 
 
-def run(project: Path, experiment: str, cluster: str, *flags: str) -> dict[str, Any]:
-    """The summary of a run on plain processes, which has to succeed."""
-    words = ("--backend", "local", "--gpus", "none", "--cluster", f"clusters/{cluster}.yaml")
-    out, _ = lab(project, "run", experiment, *words, "--json", *flags)
-    summary: dict[str, Any] = json.loads(out.splitlines()[-1])
-    assert summary["state"] == "succeeded"
-    return summary
-
-
-def records(project: Path, task: str) -> list[dict[str, Any]]:
-    (path,) = project.glob(f"runs/*/tasks/{task}.jsonl")
-    return [json.loads(line) for line in path.read_text().splitlines()]
+in_containers_too = pytest.mark.parametrize(
+    "project", ["local", pytest.param("compose", marks=pytest.mark.engine)], indirect=True
+)
 
 
 def results(summary: dict[str, Any]) -> dict[str, float]:
@@ -52,19 +80,12 @@ def results(summary: dict[str, Any]) -> dict[str, float]:
     return {each["name"]: each["value"] for each in summary["results"]}
 
 
-def messages(project: Path, task: str) -> list[str]:
-    return [each["message"] for each in records(project, task) if each["kind"] == "event"]
-
-
-def losses(project: Path, task: str) -> list[float]:
-    return [each["loss"] for each in records(project, task) if each["kind"] == "step"]
-
-
-def test_servers_greet_each_other_and_end(project: Path) -> None:
-    summary = run(project, "hello", "hello")
+@in_containers_too
+def test_servers_greet_each_other_and_end(project: Project) -> None:
+    summary = project.run("hello", "hello")
     greetings = [f"hello from /job:local/task:{index}" for index in range(3)]
     for task in ("local-0", "local-1", "local-2"):
-        assert [each for each in messages(project, task) if "hello" in each] == greetings
+        assert [each for each in project.messages(task) if "hello" in each] == greetings
     found = [each for each in summary["results"] if each["name"] == "tasks that greeted"]
     assert [(each["task"], each["value"]) for each in found] == [
         ("local-0", 3),
@@ -74,10 +95,11 @@ def test_servers_greet_each_other_and_end(project: Path) -> None:
     assert {task["state"] for task in summary["tasks"]} == {"succeeded"}
 
 
-def test_a_client_trains_a_line_on_a_server_that_is_not_its_master(project: Path) -> None:
-    found = results(run(project, "linear", "client"))
+@in_containers_too
+def test_a_client_trains_a_line_on_a_server_that_is_not_its_master(project: Project) -> None:
+    found = results(project.run("linear", "client"))
     assert found == {"w": pytest.approx(2, abs=0.05), "b": pytest.approx(10, abs=0.1)}
-    said = messages(project, "client-0")
+    said = project.messages("client-0")
     assert "its master is grpc://tf2:2222" in said
     (ran,) = [each for each in said if each.startswith("ran:")]
     assert ran.count("on /job:worker/task:0/") == 2
@@ -95,28 +117,31 @@ def reference(
     return [step.loss for step in itertools.islice(steps, updates)]
 
 
-def test_replicas_in_one_graph_are_one_process_with_the_joined_batch(project: Path) -> None:
+@in_containers_too
+def test_replicas_in_one_graph_are_one_process_with_the_joined_batch(project: Project) -> None:
     flags = ("--global_steps", "30", "--seed", str(SEED), "--record_every", "1")
-    summary = run(project, "in-graph", "in-graph", *flags)
+    summary = project.run("in-graph", "in-graph", *flags)
     assert results(summary)["apart from one process"] < 1e-5
-    steps = [each for each in records(project, "client-0") if each["kind"] == "step"]
+    steps = [each for each in project.records("client-0") if each["kind"] == "step"]
     assert [each["global_step"] for each in steps] == list(range(1, 31))
     assert_close([each["loss"] for each in steps], reference("softmax", 30, 0.01, batch_size=200))
 
 
-def test_a_model_on_two_tasks_is_the_same_model(project: Path) -> None:
+@in_containers_too
+def test_a_model_on_two_tasks_is_the_same_model(project: Project) -> None:
     flags = ("--global_steps", "30", "--seed", str(SEED), "--record_every", "1")
-    summary = run(project, "model-parallel", "client", *flags)
+    summary = project.run("model-parallel", "client", *flags)
     assert results(summary)["apart from one process"] < 1e-5
-    steps = [each for each in records(project, "client-0") if each["kind"] == "step"]
+    steps = [each for each in project.records("client-0") if each["kind"] == "step"]
     assert_close([each["loss"] for each in steps], reference("mlp", 30, 0.1))
-    (ran,) = [each for each in messages(project, "client-0") if each.startswith("ran:")]
+    (ran,) = [each for each in project.messages("client-0") if each.startswith("ran:")]
     assert ran.startswith("ran: MatMul on /job:worker/task:0/")
     assert ", MatMul_1 on /job:worker/task:1/" in ran
 
 
-def test_operations_land_where_they_are_sent_and_strategies_spread_bytes(project: Path) -> None:
-    found = results(run(project, "placement", "two-ps"))
+@in_containers_too
+def test_operations_land_where_they_are_sent_and_strategies_spread_bytes(project: Project) -> None:
+    found = results(project.run("placement", "two-ps"))
     assert found["where they should be"] == 6
     spread = {name: value for name, value in found.items() if name.startswith("bytes")}
     # 784 x 500 and 500 x 10 float32 numbers, and a bias for each of 500 and 10.
@@ -129,18 +154,17 @@ def test_operations_land_where_they_are_sent_and_strategies_spread_bytes(project
         "bytes on ps-0, by layer": sum(first),
         "bytes on ps-1, by layer": sum(second),
     }
-    (table,) = project.glob("runs/*/placement-0.csv")
-    rows = table.read_text().splitlines()
+    rows = (project.home() / "placement-0.csv").read_text().splitlines()
     assert "tf.device,part,/job:ps/task:0/device:CPU:0" in rows
     assert "a GPU that is not there,wish,refused" in rows
 
 
-def test_towers_average_to_the_joined_batchs_gradient(project: Path) -> None:
+def test_towers_average_to_the_joined_batchs_gradient(project: Project) -> None:
     import tensorflow as tf  # noqa: PLC0415  (in this test alone)
 
-    kept = project / "kept.tfrecord"
+    kept = project.path / "kept.tfrecord"
     flags = ("--global_steps", "30", "--towers", "3", "--records", str(kept), "--seed", "7")
-    found = results(run(project, "towers", "one-host", *flags))
+    found = results(project.run("towers", "one-host", *flags))
     assert found["apart from the joined batch"] < 1e-5
     assert found["examples a second"] > 0
     serialized = list(tf.data.TFRecordDataset(str(kept)).as_numpy_iterator())
@@ -151,47 +175,48 @@ def test_towers_average_to_the_joined_batchs_gradient(project: Path) -> None:
     assert features["image_raw"].bytes_list.value[0] == train.pixels[9].tobytes()
     assert list(features["pixels"].int64_list.value) == [784]
     assert list(features["label"].int64_list.value) == [train.labels[9]]
-    (home,) = (project / "runs").iterdir()
-    saved = {path.name for path in (home / "checkpoints").glob("*.index")}
+    saved = {path.name for path in (project.home() / "checkpoints").glob("*.index")}
     assert saved == {"towers-0.index", "towers-29.index"}
-    assert list((home / "tb").iterdir())
+    assert list((project.home() / "tb").iterdir())
 
 
-def test_mirrored_replicas_stay_equal_and_learn(project: Path) -> None:
+def test_mirrored_replicas_stay_equal_and_learn(project: Project) -> None:
     flags = ("--epochs", "5", "--seed", str(SEED), "--record_every", "1")
-    summary = run(project, "mirrored", "one-host", *flags)
+    summary = project.run("mirrored", "one-host", *flags)
     assert results(summary) == {"replicas compared": 2, "replicas that differ": 0}
     assert summary["tasks"][0]["accuracy"] >= 0.97
     # At this rate rounding errors double with every step.
-    assert_close(losses(project, "worker-0")[:10], reference("mlp", 10, 0.8, workers=2))
+    assert_close(project.losses("worker-0")[:10], reference("mlp", 10, 0.8, workers=2))
 
 
-def test_all_workers_end_with_the_same_parameters(project: Path) -> None:
+@in_containers_too
+def test_all_workers_end_with_the_same_parameters(project: Project) -> None:
     flags = ("--global_steps", "30", "--seed", str(SEED), "--record_every", "1")
-    summary = run(project, "multiworker", "workers", *flags, "--learning_rate", "0.1")
+    summary = project.run("multiworker", "workers", *flags, "--learning_rate", "0.1")
     assert results(summary) == {"replicas compared": 2, "replicas that differ": 0}
     expected = reference("mlp", 30, 0.1, workers=2)
     for task in ("worker-0", "worker-1"):
-        assert_close(losses(project, task), expected)
-    (home,) = (project / "runs").iterdir()
-    assert (home / "model/model.npz").is_file()
+        assert_close(project.losses(task), expected)
+    assert (project.home() / "model/model.npz").is_file()
 
 
-def test_a_coordinator_survives_the_death_of_a_worker(project: Path) -> None:
+@in_containers_too
+def test_a_coordinator_survives_the_death_of_a_worker(project: Project) -> None:
     flags = ("--global_steps", "1500", "--record_every", "50", "--on-failure", "restart")
     fault = ("--fault", "kill worker-1 after 300 steps")
-    summary = run(project, "coordinator", "coordinator", *flags, *fault)
+    summary = project.run("coordinator", "coordinator", *flags, *fault)
     # A step whose worker died may be made twice, and no more than one was under way there.
     assert 1500 <= results(summary)["steps counted"] <= 1501
     attempts = {task["task"]: task["attempts"] for task in summary["tasks"]}
     assert attempts == {"chief-0": 1, "ps-0": 1, "worker-0": 1, "worker-1": 2}
 
 
-def test_an_evaluator_follows_the_checkpoints_to_the_last(project: Path) -> None:
-    summary = run(project, "evaluator", "evaluator", "--global_steps", "2500", "--seed", "7")
+@in_containers_too
+def test_an_evaluator_follows_the_checkpoints_to_the_last(project: Project) -> None:
+    summary = project.run("evaluator", "evaluator", "--global_steps", "2500", "--seed", "7")
     curve = [
         (each["global_step"], each["accuracy"])
-        for each in records(project, "evaluator-0")
+        for each in project.records("evaluator-0")
         if each["kind"] == "eval"
     ]
     assert len(curve) == results(summary)["checkpoints evaluated"] >= 2
@@ -201,9 +226,10 @@ def test_an_evaluator_follows_the_checkpoints_to_the_last(project: Path) -> None
     assert curve[0][1] < accuracy
 
 
+@in_containers_too
 @pytest.mark.parametrize("experiment", ["async-mlp", "sync-mlp"])
-def test_the_blogs_model_trains(project: Path, experiment: str) -> None:
-    summary = run(project, experiment, "laptop", "--global_steps", "500", "--seed", str(SEED))
+def test_the_blogs_model_trains(project: Project, experiment: str) -> None:
+    summary = project.run(experiment, "laptop", "--global_steps", "500", "--seed", str(SEED))
     assert (summary["global_step"], summary["updates_conserved"]) == (500, True)
     workers = 2 if experiment == "sync-mlp" else 1
     rate = 0.8 if experiment == "sync-mlp" else 0.01
@@ -211,3 +237,38 @@ def test_the_blogs_model_trains(project: Path, experiment: str) -> None:
     trained = [task["loss"] for task in summary["tasks"] if task["job_name"] == "worker"]
     # Single batches scatter; the oracle's last one is of the same training.
     assert trained == pytest.approx([loss] * 2, rel=0.6)
+
+
+@in_containers_too
+def test_gradients_are_as_old_as_there_are_other_workers(project: Project) -> None:
+    flags = ("--global_steps", "120", "--seed", str(SEED), "--record_every", "1")
+    summary = project.run("staleness", "book", *flags)
+    assert (summary["global_step"], summary["updates_conserved"]) == (120, True)
+    told = [
+        each["staleness"]
+        for index in range(3)
+        for each in project.records(f"worker-{index}")
+        if each["kind"] == "step"
+    ]
+    assert len(told) == 120
+    found = results(summary)
+    assert found["staleness"] == pytest.approx(sum(told) / 120)
+    assert 1 <= found["staleness"] <= 2
+    # The book's rate barely moves the loss of a unit normal start in so few steps; this one does.
+    assert found["test loss"] < 3
+
+
+def test_too_many_cooks_are_told_from_few(project: Project) -> None:
+    over = ("--over", "workers=1,8; learning_rate=0.1,1", "--repeats", "1", "--seed", str(SEED))
+    words = ("--backend", "local", "--gpus", "none", "--cluster", "clusters/laptop.yaml", "--json")
+    out, _ = lab(project.path, "sweep", "staleness", *words, *over, "--global_steps", "150")
+    found = {
+        (each["values"]["workers"], each["values"]["learning_rate"]): each["figures"]
+        for each in json.loads(out)["runs"]
+    }
+    assert found["1", "1"]["staleness"] == found["1", "0.1"]["staleness"] == 0
+    assert found["8", "1"]["staleness"] > 3.5
+    # The same steps in NumPy, with gradients that are 5 to 7 updates old: at the wide rate a loss of
+    # 0.8 becomes 1.7 to 6.6, at the small one 2.8 stays 2.8.
+    assert found["8", "1"]["test loss"] > 1.5 * found["1", "1"]["test loss"]
+    assert found["8", "0.1"]["test loss"] == pytest.approx(found["1", "0.1"]["test loss"], rel=0.1)
