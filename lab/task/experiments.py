@@ -125,7 +125,8 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="async-mlp",
             program="mnist_async.py",
-            summary="the blog's model and hyperparameters, every worker on its own",
+            summary="the blog's model, every worker on its own",
+            lesson="async.md",
             jobs=("ps", "worker"),
             args=("--model=mlp", "--global_steps=50000"),
             flags=_MNIST_FLAGS,
@@ -134,7 +135,8 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="sync-mlp",
             program="mnist_sync.py",
-            summary="the blog's model and hyperparameters, one update per round of gradients",
+            summary="the blog's model, one update per round of gradients",
+            lesson="sync.md",
             jobs=("ps", "worker"),
             args=("--model=mlp", "--global_steps=50000"),
             flags={**_MNIST_FLAGS, **_SYNC_FLAGS},
@@ -153,7 +155,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="placement",
             program="device_placement.py",
-            summary="where operations land: tf.device, soft placement, the device setter",
+            summary="where operations land: tf.device, soft placement, device setter",
             lesson="placement.md",
             jobs=("ps", "worker"),
             results=("where they should be", "refused without soft placement"),
@@ -176,7 +178,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="in-graph",
             program="in_graph.py",
-            summary="one client owns the graph, with a replica of the model on each worker",
+            summary="one client owns the graph, with a replica on each worker",
             lesson="in-graph.md",
             jobs=("ps", "worker", "client"),
             services=("ps", "worker"),
@@ -187,7 +189,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="model-parallel",
             program="model_parallel.py",
-            summary="one model cut across two tasks: activations travel, parameters stay",
+            summary="one model cut across two tasks: activations travel",
             lesson="model-parallel.md",
             jobs=("worker", "client"),
             services=("worker",),
@@ -198,7 +200,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="towers",
             program="towers.py",
-            summary="one host, several cards: a tower on each, gradients averaged by hand",
+            summary="one host, several cards: gradients averaged by hand",
             lesson="towers.md",
             jobs=("worker",),
             services=(),

@@ -268,7 +268,7 @@ def test_too_many_cooks_are_told_from_few(project: Project) -> None:
     }
     assert found["1", "1"]["staleness"] == found["1", "0.1"]["staleness"] == 0
     assert found["8", "1"]["staleness"] > 3.5
-    # The same steps in NumPy, with gradients that are 5 to 7 updates old: at the wide rate a loss of
-    # 0.8 becomes 1.7 to 6.6, at the small one 2.8 stays 2.8.
+    # The same steps in NumPy, with gradients that are 5 to 7 updates old: at the wide rate a loss
+    # of 0.8 becomes 1.7 to 6.6, at the small one 2.8 stays 2.8.
     assert found["8", "1"]["test loss"] > 1.5 * found["1", "1"]["test loss"]
     assert found["8", "0.1"]["test loss"] == pytest.approx(found["1", "0.1"]["test loss"], rel=0.1)

@@ -203,7 +203,7 @@ def test_examples_fit_the_commands() -> None:
 
 # These commands need TensorFlow, an environment or an engine; that their examples work is shown in
 # tests/e2e. Every other command's examples are run here, so that none can rot.
-NEEDS_MORE = {"run", "attach", "cancel", "fault", "predict", "collect"} | {
+NEEDS_MORE = {"run", "sweep", "attach", "cancel", "fault", "predict", "collect"} | {
     "up", "down", "ps", "logs", "shell", "build", "doctor",
 }  # fmt: skip
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from typing import Annotated
+
+from rich.table import Table
+from rich.text import Text
 
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson
 from lab.cli.output import print_json
 from lab.errors import InputError
-from lab.run.cells import show, table_of
+from lab.run.cells import show, table, table_of
 from lab.task.experiments import EXPERIMENTS, Experiment
 
 
@@ -27,27 +31,24 @@ def command(
     if json:
         print_json([_as_json(each) for each in chosen])
     elif experiment is None:
-        rows = [
-            (
-                each.name,
-                " ".join(each.jobs),
-                each.tensorflow,
-                each.lesson.removesuffix(".md"),
-                each.summary,
-            )
-            for each in chosen
-        ]
-        listed = table_of(("experiment", "needs", "image", "lesson", "what it does"), rows)
-        # Where the terminal is narrow, only what it does goes on in a further line.
-        listed.columns[-1].no_wrap = False
-        for column, cells in zip(listed.columns[:-1], zip(*rows, strict=True), strict=False):
-            column.min_width = max(len(cell) for cell in cells)
-        show(listed)
+        show(_listed(chosen))
     else:
         show(table_of((chosen[0].name, chosen[0].summary), _facts(chosen[0])))
         flags = [(f"--{name}", flag.help) for name, flag in chosen[0].flags.items()]
         print()
         show(table_of(("its flags", "what they do"), flags))
+
+
+def _listed(experiments: Sequence[Experiment]) -> Table:
+    """Two lines for each, so that they fit a terminal of 80 columns: what it does, and facts."""
+    found = table("experiment", "what it does, what it needs, its lesson")
+    for each in experiments:
+        facts = [f"needs {' '.join(each.jobs)}", f"image {each.tensorflow}"]
+        lesson = [f"docs/lessons/{each.lesson}"] if each.lesson else []
+        found.add_row(
+            each.name, Text.assemble(f"{each.summary}\n", (", ".join([*facts, *lesson]), "dim"))
+        )
+    return found
 
 
 def _facts(experiment: Experiment) -> list[tuple[str, str]]:
