@@ -20,7 +20,6 @@ from lab.sweep.crew import with_workers
 from lab.sweep.grid import Point
 from lab.sweep.making import Share
 from lab.task.experiments import Experiment
-from lab.task.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class Asked:
             cluster,
             plan,
             own=False,
-            policy=Policy(),
+            policy=None,
             start={},
             ready_s=None,
             stall_s=self.stall_s,

@@ -28,7 +28,7 @@ def terms(
     plan: Plan,
     *,
     own: bool,
-    policy: Policy,
+    policy: Policy | None,
     start: Mapping[str, str],
     ready_s: float | None,
     stall_s: float,
@@ -41,7 +41,7 @@ def terms(
         cluster: The description; the flag wins over what it says of the start.
         plan: The placement.
         own: Whether it is a program of the user's own, which may never say that it is ready.
-        policy: What becomes of the run when a task fails.
+        policy: What becomes of the run when a task fails; None: as the experiment has it.
         start: The flag's schedule.
         ready_s: Seconds within which every program must be ready; None: as usual.
         stall_s: Seconds without a step that are too many.
@@ -58,6 +58,7 @@ def terms(
             f"experiment {wanted.name!r} makes no step without {joins[0]}, which waits for one",
             "give it a time, such as 10s",
         )
+    policy = policy or wanted.policy
     if policy.on_failure is OnFailure.CONTINUE and not (own or wanted.steps_add_up):
         raise InputError(
             f"experiment {wanted.name!r} cannot go on without one of its workers",

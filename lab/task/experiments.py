@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from lab.task.flags import boolean, one_of, positive, rate, share, whole
+from lab.task.policy import FAIL, RESTARTS, OnFailure, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Experiment:
         flags: Flags of the program beside the standard ones, by name without dashes.
         steps_add_up: Whether every local step is an update of its own, so that the workers' local
             steps add up to the global step. Then the run can do without a worker, too.
+        policy: What becomes of its runs when a task fails, unless the user says otherwise.
         faults: What is done to each of its runs on purpose, as `lab.task.faults` reads it.
         results: Names of what each of its runs has to find; the program tells where it has to lie.
         expected: The outcome in words, for people.
@@ -62,6 +64,7 @@ class Experiment:
     flags: Mapping[str, ProgramFlag] = field(default_factory=dict)
     steps_add_up: bool = False
     gang: bool = False
+    policy: Policy = FAIL
     faults: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
     expected: str = ""
@@ -241,6 +244,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="coordinator.md",
             jobs=("chief", "ps", "worker"),
             services=("ps", "worker"),
+            policy=Policy(OnFailure.RESTART, RESTARTS),
             flags=_MNIST_FLAGS,
             results=("steps counted",),
             expected="every step is counted, also where a worker dies",

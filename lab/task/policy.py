@@ -43,6 +43,10 @@ class Policy:
         return f"{self.on_failure.value}{restarts}"
 
 
+FAIL: Final = Policy()
+"""What holds where nothing is said."""
+
+
 def parse_policy(text: str) -> Policy:
     """Read `fail`, `restart`, `restart:5` or `continue`.
 

@@ -202,7 +202,7 @@ def test_all_workers_end_with_the_same_parameters(project: Project) -> None:
 
 @in_containers_too
 def test_a_coordinator_survives_the_death_of_a_worker(project: Project) -> None:
-    flags = ("--global_steps", "1500", "--record_every", "50", "--on-failure", "restart")
+    flags = ("--global_steps", "1500", "--record_every", "50")
     fault = ("--fault", "kill worker-1 after 300 steps")
     summary = project.run("coordinator", "coordinator", *flags, *fault)
     # A step whose worker died may be made twice, and no more than one was under way there.

@@ -74,6 +74,17 @@ def test_where_nothing_is_said_a_failure_ends_the_run(environment: FakeEnvironme
     assert request.ready_s == 120.0
 
 
+def test_an_experiment_may_say_what_a_failure_means(environment: FakeEnvironment) -> None:
+    Path("cluster.yaml").write_text(CLUSTER.replace("jobs: {", "jobs: {chief: {on: [tf1]}, "))
+    Path("scripts/coordinator.py").write_text("")
+    environment.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
+    words = ["run", "coordinator", "--gpus", "none"]
+    assert main(words) == 1  # no step is counted here
+    assert (asked(environment).on_failure, asked(environment).restarts) == (OnFailure.RESTART, 3)
+    assert main([*words, "--on-failure", "fail"]) == 1
+    assert asked(environment).on_failure is OnFailure.FAIL
+
+
 def test_the_flag_wins_over_the_description(environment: FakeEnvironment) -> None:
     start = "start: {worker-1: 10s, worker-0: 3s}\n"
     Path("cluster.yaml").write_text(CLUSTER + start)

@@ -15,6 +15,7 @@ from lab.cli.output import print_json
 from lab.errors import InputError
 from lab.run.cells import show, table, table_of
 from lab.task.experiments import EXPERIMENTS, Experiment
+from lab.task.policy import FAIL
 
 
 def command(
@@ -58,6 +59,7 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
         "program": f"scripts/{experiment.program}",
         "defaults": " ".join(experiment.args),
         "ends": _ends(experiment),
+        "on failure": "" if experiment.policy == FAIL else str(experiment.policy),
         "outcome": experiment.expected,
         "lesson": experiment.lesson and f"docs/lessons/{experiment.lesson}",
     }
@@ -80,6 +82,7 @@ def _as_json(experiment: Experiment) -> dict[str, object]:
         "jobs": experiment.jobs,
         "services": experiment.services,
         "defaults": experiment.args,
+        "on_failure": str(experiment.policy),
         "results": experiment.results,
         "expected": experiment.expected,
         "lesson": experiment.lesson,

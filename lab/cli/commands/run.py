@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Final
+from typing import Annotated
 
 from lab.backends import Environment
 from lab.backends.choose import AUTO, Choice, backends, check_same, choose
@@ -33,8 +33,6 @@ from lab.task.experiments import EXPERIMENTS, ProgramFlag
 from lab.task.faults import Fault, concrete
 from lab.task.policy import Policy, parse_policy
 from lab.task.protocol import STALL_S
-
-FAIL: Final = Policy()
 
 
 def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
@@ -72,9 +70,13 @@ def command(
         Flag("fail when no step is made for so long: 90s, 5m; 0: never", duration, shows="TIME"),
     ] = STALL_S,
     on_failure: Annotated[
-        Policy,
-        Flag("when a task fails: fail, restart, restart:N or continue", parse_policy, shows="WHAT"),
-    ] = FAIL,
+        Policy | None,
+        Flag(
+            "when a task fails: fail (the default), restart, restart:N or continue",
+            parse_policy,
+            shows="WHAT",
+        ),
+    ] = None,
     start: Annotated[
         Mapping[str, str] | None,
         Flag(
