@@ -145,7 +145,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
             "run an experiment at every point of a grid, and say what follows from what",
             (
                 (
-                    'lab sweep staleness --over "workers=1,2,4; learning_rate=0.1,1"',
+                    'lab sweep staleness --over "workers=1,2,4" --cluster clusters/laptop.yaml',
                     "what gradients that come late do to the loss",
                 ),
                 (

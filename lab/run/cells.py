@@ -55,8 +55,11 @@ def table(*columns: str) -> Table:
     found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for column in columns:
         right = column.startswith(">")
+        lines = column.removeprefix(">").split("\n")
         found.add_column(
-            column.removeprefix(">"), justify="right" if right else "left", no_wrap=True
+            Text("\n".join(map(visible, lines))),
+            justify="right" if right else "left",
+            no_wrap=True,
         )
     return found
 

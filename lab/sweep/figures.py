@@ -61,6 +61,7 @@ class Trend:
         figure: The figure.
         rho: Spearman's rank correlation in each repeat, their mean: -1 to 1.
         p: How likely a trend as clear as that is by chance alone; from both sides.
+        least_p: The least that so many repeats of so many values can come to.
         repeats: Over how many repeats.
     """
 
@@ -69,6 +70,7 @@ class Trend:
     figure: str
     rho: float
     p: float
+    least_p: float
     repeats: int
 
 
@@ -131,7 +133,9 @@ def trends(made: Sequence[Made], along: str) -> Iterator[Trend]:
             whole = [row for row in rows if None not in row]
             trend = _trend(np.array(whole, float)) if len(whole) > 1 and len(values) > 1 else None
             if trend is not None:
-                yield Trend(along, held, name, *trend, len(whole))
+                # All repeats in the one order or in the other, of all that there are.
+                least = 2 / math.factorial(len(values)) ** len(whole)
+                yield Trend(along, held, name, *trend, min(1.0, least), len(whole))
 
 
 def _trend(table: Table) -> tuple[float, float] | None:

@@ -95,22 +95,21 @@ def check_over(over: Over, experiment: Experiment, fixed: Collection[str]) -> No
             )
         if name in fixed:
             raise InputError(f"--{name} is given, and --over varies it", "leave out one of the two")
-        if len(set(values)) < len(values):
+        if len({_read(name, text, experiment) for text in values}) < len(values):
             raise InputError(f"--over: {name} has a value twice", "leave out one of the two")
-        for text in values:
-            _check_value(name, text, experiment)
 
 
-def _check_value(name: str, text: str, experiment: Experiment) -> None:
+def _read(name: str, text: str, experiment: Experiment) -> object:
+    """A value as the program takes it: 1 and 1.0 are the same rate."""
     if name == WORKERS:
         plain = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_TASKS))
         if not plain or not 1 <= int(text) <= MAX_TASKS or text != str(int(text)):
             raise InputError(
                 f"--over: {WORKERS}={short(text)!r} is no number of workers", f"1 to {MAX_TASKS:,}"
             )
-        return
+        return int(text)
     try:
-        experiment.flags[name].parse(text)
+        return experiment.flags[name].parse(text)
     except (ValueError, ArgumentTypeError) as error:
         raise InputError(
             f"--over: {name}: {error}", f"see `lab experiments {experiment.name}`"

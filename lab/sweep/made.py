@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,13 +29,16 @@ class Made:
         return self.summary.state == State.SUCCEEDED
 
     def figures(self) -> dict[str, float]:
-        """What it has measured: its results, the test accuracy, and its speed."""
+        """What it has measured: its results, the test accuracy, and its speed.
+
+        A training that overshoots may end with a loss that is no number: that is left out.
+        """
         found = {each.name: each.value for each in self.summary.results if each.value is not None}
         if self.summary.accuracy is not None:
             found["accuracy"] = self.summary.accuracy
         if self.summary.steps_per_s is not None:
             found["steps/s"] = self.summary.steps_per_s
-        return found
+        return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def names(made: Sequence[Made]) -> list[str]:

@@ -25,7 +25,7 @@ def settings_table(made: Sequence[Made], settings: Sequence[Setting]) -> Table:
         [
             *setting.values.values(),
             f"{setting.runs}" if setting.runs == setting.of else f"{setting.runs} of {setting.of}",
-            *(interval(setting.means.get(name)) for name in figures),
+            *(_cell(setting, name) for name in figures),
         ]
         for setting in settings
     ]
@@ -50,6 +50,14 @@ def trends_table(trends: Sequence[Trend]) -> Table:
     return table_of(heads, rows)
 
 
+def _cell(setting: Setting, figure: str) -> str:
+    """A mean; and over how many runs, where some have no such figure."""
+    mean = setting.means.get(figure)
+    if mean is None or mean.runs == setting.runs:
+        return interval(mean)
+    return f"{interval(mean)} ({mean.runs} of {setting.runs})"
+
+
 def interval(mean: Mean | None) -> str:
     """`0.8523 ± 0.0041`."""
     if mean is None:
@@ -64,6 +72,8 @@ def chance(p: float) -> str:
 
 def word(trend: Trend) -> str:
     """What a trend comes to, in a word."""
+    if trend.least_p >= SIGNIFICANT:
+        return "too few repeats"
     if trend.p >= SIGNIFICANT:
         return "no trend"
     return "rises" if trend.rho > 0 else "falls"

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from lab.cli.catalogue import COMMANDS
 from lab.cluster import load_cluster
+from lab.sweep.crew import with_workers
+from lab.sweep.grid import check_over, grid, parse_over
 from lab.task.experiments import EXPERIMENTS, Experiment
 
 ROOT = Path(__file__).parents[2]
 LESSONS = ROOT / "docs" / "lessons"
 ABOUT_ALL = {"choosing.md"}
+SWEEP = re.compile(r"^\|? ?`?(lab sweep [^`\n]+)", re.MULTILINE)
 COMMAND = re.compile(r"^lab run (.+)$", re.MULTILINE)
 
 TAUGHT = [each for each in EXPERIMENTS.values() if each.lesson]
@@ -37,6 +41,22 @@ def test_a_lesson_begins_with_a_command_that_fits(experiment: Experiment) -> Non
     assert flags - {"cluster"} <= set(experiment.flags)
     assert "\n**What must hold.**" in text
     assert "\n## What to try\n" in text
+
+
+PAGES = [*sorted(LESSONS.glob("*.md")), ROOT / "README.md"]
+SWEEPS = [found for page in PAGES for found in SWEEP.findall(page.read_text())]
+
+
+@pytest.mark.parametrize("line", [*SWEEPS, *(line for line, _ in COMMANDS["sweep"].examples)])
+def test_a_sweep_that_is_shown_can_be_made(line: str) -> None:
+    _, _, name, *words = shlex.split(line)
+    over = parse_over(words[words.index("--over") + 1])
+    check_over(over, EXPERIMENTS[name], ())
+    given = words[words.index("--cluster") + 1] if "--cluster" in words else "cluster.yaml"
+    cluster = load_cluster(ROOT / given)
+    for point in grid(over, 1):
+        if point.workers is not None:
+            assert len(with_workers(cluster, point.workers).jobs["worker"].on) == point.workers
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)

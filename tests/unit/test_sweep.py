@@ -190,6 +190,10 @@ def test_an_interrupt_ends_it_and_shows_what_was_made(
         (("--over", "batch_size=1,2", "--batch_size", "5"), "--over varies it"),
         (("--over", "batch_size=1,2", "--repeats", "0"), "a whole number from 1 to 1,000"),
         ((), "--over"),
+        (
+            ("--over", "batch_size=1,2", "--csv", "nowhere/made.csv"),
+            "--csv: nowhere/made.csv cannot",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_starts(

@@ -103,7 +103,7 @@ def test_two_values_are_compared_by_wilcoxons_test() -> None:
     runs = along([(k, k + 1 + k / 10) for k in range(1, 7)], ("1", "2"))
     assert (only(runs).rho, only(runs).p) == (pytest.approx(1), pytest.approx(2 / 64))
     # With three repeats it can be 1 in 4 at best, and nothing is claimed.
-    assert word(only(runs[:6])) == "no trend"
+    assert word(only(runs[:6])) == "too few repeats"
 
 
 def test_values_count_as_numbers_not_as_texts() -> None:
@@ -137,6 +137,33 @@ def test_each_setting_of_the_others_is_judged_by_itself() -> None:
 )
 def test_where_nothing_can_be_judged_nothing_is_said(runs: list[Made]) -> None:
     assert list(trends(runs, next(iter(runs[0].point.values)))) == []
+
+
+def test_a_training_that_ends_at_no_number_has_no_figure() -> None:
+    runs = along([(1, 2, 3), (1, 2, float("nan")), (1, 2, 4)])
+    last = means(runs)[-1]
+    assert (last.runs, last.of, last.means["loss"].runs) == (3, 3, 2)
+    assert "3.5 ± 6.353 (2 of 3)" in drawn(settings_table(runs, means(runs)))
+    assert only(runs).repeats == 2  # its repeat is not whole
+    assert "NaN" not in json.dumps(as_json(runs, means(runs), list(trends(runs, "workers"))))
+
+
+def test_where_no_trend_could_be_found_none_is_denied() -> None:
+    # Two repeats of three values have 36 orders: 2 in 36 at best, from both sides.
+    trend = only(along([(1, 2, 3)] * 2))
+    assert (trend.least_p, word(trend)) == (pytest.approx(2 / 36), "too few repeats")
+    assert only(along([(1, 2, 3)] * 3)).least_p == pytest.approx(2 / 216)
+    assert word(only(along([(1, 2)] * 5, ("1", "2")))) == "too few repeats"
+    assert word(only(along([(1, 2)] * 6, ("1", "2")))) == "rises"
+
+
+def test_what_a_program_names_reaches_no_terminal() -> None:
+    nasty = "[/foo]\x1b[31m"
+    result = ResultSummary(nasty, "worker-0", 1.0, None, None, True)
+    runs = [Made(Point({"a": "1"}, 0), replace(SUMMARY, results=[result]))]
+    text = drawn(settings_table(runs, means(runs)))
+    assert r"[/foo]\x1b[31m" in text
+    assert "\x1b" not in text
 
 
 def drawn(table: Any) -> str:

@@ -52,6 +52,7 @@ def test_points_with_as_many_workers_come_together_and_every_setting_before_any_
         ({"seed": ("1", "2")}, (), "each repeat has a seed of its own; leave seed out"),
         ({"batch_size": ("1", "2")}, ("batch_size",), "--batch_size is given, and --over varies"),
         ({"batch_size": ("1", "1")}, (), "batch_size has a value twice"),
+        ({"learning_rate": ("1", "1.0")}, (), "learning_rate has a value twice"),
         ({"batch_size": ("0",)}, (), "batch_size: '0' is not a whole number from 1"),
         ({"model": ("cnn",)}, (), "model: 'cnn' is none of softmax, mlp"),
         ({"workers": ("0",)}, (), "workers='0' is no number of workers; 1 to 10,000"),

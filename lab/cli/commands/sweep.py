@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +17,7 @@ from lab.cli.sweeping import Asked
 from lab.cli.times import duration
 from lab.cli.values import whole
 from lab.cluster import load_cluster
-from lab.errors import InterruptError, LabError
+from lab.errors import InputError, InterruptError, LabError
 from lab.run import project
 from lab.run.cells import show
 from lab.run.directory import runs_dir
@@ -26,6 +27,7 @@ from lab.sweep.made import Made
 from lab.sweep.making import Share, make
 from lab.sweep.progress import counting
 from lab.task.protocol import STALL_S, write_atomically
+from lab.task.text import short
 
 MOST: Final = 1000
 """Repeats; who wants more of them wants another tool."""
@@ -63,6 +65,7 @@ def command(
     root = project.find_root(path)
     project.check_jobs(wanted, described, path, root)
     project.check_program(wanted, root)
+    _check_csv(csv)
     home = runs_dir(runs_dir_)
     points = grid(over, repeats)
     ask = Asked(wanted, rest, described, path, root, backend, gpus, stall)
@@ -76,19 +79,30 @@ def command(
             for share in shares:
                 make(share, home, counter, made)
         except KeyboardInterrupt:
-            stopped: LabError | None = InterruptError(
+            stopped: LabError | OSError | None = InterruptError(
                 f"the sweep was interrupted after {len(made)} of {len(points)} runs",
                 "those that were made are at home, see `lab runs`",
             )
-        except LabError as error:
+        except (LabError, OSError) as error:
             stopped = error
         else:
             stopped = None
-    if made:
-        _tell(made, next(iter(over)), json=json, csv=csv)
-    if stopped is not None:
-        raise stopped
+    try:
+        if made:
+            _tell(made, next(iter(over)), json=json, csv=csv)
+    finally:
+        if stopped is not None:
+            raise stopped
     _judge(made)
+
+
+def _check_csv(path: str | None) -> None:
+    """See that the file can be written before hours are spent on what it is to hold."""
+    if path is None:
+        return
+    folder = Path(path).parent
+    if Path(path).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise InputError(f"--csv: {short(path)} cannot be written", "name a file in a directory")
 
 
 def _unheard(_line: str) -> None:
@@ -102,15 +116,17 @@ def _tell(made: Sequence[Made], along: str, *, json: bool, csv: str | None) -> N
     from lab.sweep.view import as_csv, as_json, settings_table, trends_table  # noqa: PLC0415
 
     settings, found = means(made), list(trends(made, along))
-    if json:
-        print_json(as_json(made, settings, found))
-    else:
-        show(settings_table(made, settings))
-        if found:
-            print()
-            show(trends_table(found))
     if csv is not None:
         write_atomically(Path(csv), as_csv(made))
+    if json:
+        print_json(as_json(made, settings, found))
+        return
+    show(settings_table(made, settings))
+    if found:
+        print()
+        show(trends_table(found))
+    if len(found) > 1:
+        print(f"\nEach p is for one trend by itself: among {len(found)}, some are small by chance.")
 
 
 def _judge(made: Sequence[Made]) -> None:
