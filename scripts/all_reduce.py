@@ -9,14 +9,13 @@ NCCL between GPUs. The program is the same: the strategy knows who the others ar
 
 import numpy as np
 import tensorflow as tf
+from begin import begin
 from mnist_model import MODELS, share_correct
 
 from lab.task.data import load_mnist
 from lab.task.flags import one_of, parse, positive, training_flags
-from lab.task.interrupt import leave_on_interrupt
 from lab.task.model import SavedModel, save_model
-from lab.task.program import report_failure, run_directory, wait_for_start
-from lab.task.recorder import Recorder
+from lab.task.program import run_directory, wait_for_start
 
 parser = training_flags(__doc__, jobs=["worker"])
 parser.add_argument(
@@ -28,10 +27,7 @@ parser.add_argument(
 flags = parse(parser)
 is_chief = flags.task_index == 0
 
-leave_on_interrupt()
-recorder = Recorder(flags.job_name, flags.task_index)
-report_failure(recorder)
-recorder.write("start", batch_size=flags.batch_size, status="starting")
+recorder = begin(flags, batch_size=flags.batch_size)
 
 # ---- 1. The strategy: who are the replicas? TF_CONFIG tells the multi-worker one.
 gpus = tf.config.list_physical_devices("GPU")
@@ -57,7 +53,8 @@ wait_for_start()
 
 # ---- 2. The data: every replica draws batches of its own.
 mnist = load_mnist(flags.data_dir)
-local_replicas = replicas // len(flags.worker_hosts)
+tasks = 1 if flags.strategy == "mirrored" else len(flags.worker_hosts)
+local_replicas = replicas // tasks
 own_batches = [
     mnist.train.batches(
         flags.batch_size, [flags.seed, 1 + flags.task_index * local_replicas + index]

@@ -1,29 +1,26 @@
 """TensorFlow 2's own parameter servers: a coordinator hands steps to whichever worker is free.
 
-The chief is the one who runs a program. It holds no graph and no data: it keeps a queue of steps,
-gives the next one to the next free worker, and takes a step back whose worker has died, for another
-to make. The variables live on the parameter servers; workers and parameter servers only serve.
+The chief is the one who runs a program. It writes down once what a step is, and has no data: it
+keeps a queue of steps, gives the next one to the next free worker, and takes a step back whose
+worker has died, for another to make. The variables live on the parameter servers. Those and the
+workers only serve.
 """
 
 import os
 
 import numpy as np
 import tensorflow as tf
+from begin import begin
 from mnist_model import MODELS, share_correct
 
-from lab.task.data import PIXELS, SHIPPED, load_test
+from lab.task.data import PIXELS, load_mnist, train_files
 from lab.task.flags import parse, training_flags
-from lab.task.interrupt import leave_on_interrupt
 from lab.task.model import SavedModel, save_model
-from lab.task.program import report_failure, run_directory, wait_for_start
-from lab.task.recorder import Recorder
+from lab.task.program import run_directory, wait_for_start
 
 flags = parse(training_flags(__doc__, jobs=["chief", "ps", "worker"]))
 
-leave_on_interrupt()
-recorder = Recorder(flags.job_name, flags.task_index)
-report_failure(recorder)
-recorder.write("start", batch_size=flags.batch_size, status="starting")
+recorder = begin(flags, batch_size=flags.batch_size)
 
 # ---- 1. Who am I? Those who serve do nothing else.
 cluster = tf.train.ClusterSpec(
@@ -47,18 +44,21 @@ strategy = tf.distribute.ParameterServerStrategy(resolver)
 coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 
 
-# ---- 3. The data: each worker reads the files itself, and shuffles in its own order.
+# ---- 3. The data: each worker reads the files itself, and shuffles them. The chief counts.
+mnist = load_mnist(flags.data_dir)
+images_file, labels_file = train_files(flags.data_dir)
+
+
+def items(file, size, header):
+    """What stands behind a file's header, item by item."""
+    compression = "GZIP" if file.suffix == ".gz" else ""
+    return tf.data.FixedLengthRecordDataset(str(file), size, header, compression_type=compression)
+
+
 def dataset():
-    images = tf.data.FixedLengthRecordDataset(
-        str(SHIPPED / "train-images-idx3-ubyte.gz"),
-        PIXELS,
-        header_bytes=16,
-        compression_type="GZIP",
-    )
-    labels = tf.data.FixedLengthRecordDataset(
-        str(SHIPPED / "train-labels-idx1-ubyte.gz"), 1, header_bytes=8, compression_type="GZIP"
-    )
-    both = tf.data.Dataset.zip((images, labels)).take(55_000).cache().shuffle(55_000).repeat()
+    both = tf.data.Dataset.zip((items(images_file, PIXELS, 16), items(labels_file, 1, 8)))
+    count = len(mnist.train)
+    both = both.take(count).cache().shuffle(count, seed=flags.seed).repeat()
     return both.batch(flags.batch_size, drop_remainder=True).map(decode)
 
 
@@ -97,7 +97,7 @@ def step(batches):
 
 
 # ---- 5. The training: schedule steps, and wait for them now and then.
-steps_per_epoch = 55_000 // flags.batch_size
+steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size)
 all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 made = 0
 while made < all_steps:
@@ -115,7 +115,7 @@ while made < all_steps:
     )
 
 # ---- 6. The test.
-test = load_test(flags.data_dir)
+test = mnist.test
 values = {name: variable.numpy() for name, variable in variables.items()}
 accuracy = share_correct(model.logits(test.images, values), test.labels).numpy()
 counted = int(global_step.numpy())

@@ -1,35 +1,31 @@
 """Where operations land: each way to say it, and what TensorFlow makes of it.
 
 A worker builds one small graph after the other, runs it, and reads from TensorFlow's trace on which
-device each operation ran. What it finds goes into `placement.csv` in the run's directory, a row for
-each operation. Then it lets three strategies spread a model's variables over the parameter servers,
-and adds up the bytes that each server holds.
+device each operation ran. What it finds goes into `placement-0.csv` in the run's directory, a row
+for each operation. Then it lets three strategies spread a model's variables over the parameter
+servers, and adds up the bytes that each server holds.
 """
 
 import csv
 
 import tensorflow.compat.v1 as tf
+from begin import begin, server_config
 from mnist_model import MODELS
 from placement import GreedyByBytes
 from traces import as_written, where
 
 from lab.task.flags import parse, task_flags
-from lab.task.interrupt import leave_on_interrupt
-from lab.task.program import report_failure, run_directory, wait_for_start
-from lab.task.recorder import Recorder
+from lab.task.program import run_directory, wait_for_start
 
 flags = parse(task_flags(__doc__, jobs=["ps", "worker"]))
 myself = f"/job:worker/task:{flags.task_index}"
 servers = len(flags.ps_hosts)
 
-leave_on_interrupt()
-recorder = Recorder(flags.job_name, flags.task_index)
-report_failure(recorder)
-recorder.write("start", status="starting")
+recorder = begin(flags)
 tf.disable_eager_execution()
 
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
-server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 recorder.write("event", status="ready", message=f"serves at {server.target}")
 if flags.job_name == "ps":
     server.join()
@@ -65,7 +61,7 @@ with tf.Graph().as_default():
     expected = ["/job:ps/task:0", myself, "/job:ps/task:0", myself]
 
 # ---- 2. Soft placement: a device that there is not, or an operation that it cannot do.
-with tf.Graph().as_default(), tf.device(f"{myself}/device:GPU:7"):
+with tf.Graph().as_default(), tf.device(f"{myself}/device:GPU:99"):
     wish = tf.add(1.0, 2.0, "wish")
     try:
         look("a GPU that is not there", [wish])
@@ -87,9 +83,11 @@ with (
         tf.norm(variable.read_value(), name=f"norm_{variable.op.name}") for variable in variables
     ]
     total = tf.add_n(norms, "total")
-    reads = [norm.op.inputs[0].op for norm in norms]
-    on += look("replica_device_setter", [total])
-    expected += [myself]
+    # Read where it is kept, and computed with where the worker is.
+    reads = [variable.op for variable in variables]
+    on += look("replica_device_setter", [*reads, *norms, total])
+    expected += [variable.device for variable in variables]
+    expected += [myself] * (len(norms) + 1)
 
 right = sum(device.startswith(f"{place}/") for device, place in zip(on, expected, strict=True))
 recorder.write("result", name="where they should be", value=right, low=len(on), high=len(on))

@@ -2,27 +2,26 @@
 
 The workers and the parameter servers train as in `mnist_async.py`, and the chief saves a checkpoint
 now and then. The evaluator is no part of their cluster: it needs nothing of them but those files.
-So it costs the training nothing, may run on another machine, and may come and go.
+So it holds up nobody, may run on another machine, and may come and go. Started by hand, it goes on
+until Ctrl-C: nobody tells it that the training has ended.
 """
 
 import time
 
 import tensorflow.compat.v1 as tf
+from begin import begin
 from checkpoints import newest_first
 from mnist_model import MODELS, share_correct
 
 from lab.task.data import load_test
 from lab.task.flags import parse, training_flags
-from lab.task.interrupt import leave_on_interrupt
 from lab.task.program import (
     ProgramError,
     ended_tasks,
     make_directory,
-    report_failure,
     run_directory,
     wait_for_start,
 )
-from lab.task.recorder import Recorder
 
 flags = parse(training_flags(__doc__, jobs=["ps", "worker", "evaluator"], optional=["evaluator"]))
 
@@ -31,10 +30,7 @@ if flags.job_name != "evaluator":
 
     raise SystemExit
 
-leave_on_interrupt()
-recorder = Recorder(flags.job_name, flags.task_index)
-report_failure(recorder)
-recorder.write("start", status="starting")
+recorder = begin(flags)
 
 # ---- 1. Where the chief keeps its checkpoints.
 run_dir = run_directory()
@@ -59,7 +55,7 @@ def evaluate(checkpoint):
 
 
 # ---- 2. Each checkpoint once, in their order, until the training has ended.
-evaluated = set()
+evaluated, accuracies = set(), []
 while True:
     has_ended = ended_tasks() >= workers  # Asked first: what is saved from here on is not missed.
     for checkpoint in reversed(newest_first(checkpoint_dir)):
@@ -67,13 +63,17 @@ while True:
             continue
         try:
             accuracy, step = evaluate(checkpoint)
-        except (ValueError, tf.errors.OpError):
+        except (ValueError, tf.errors.NotFoundError):
             continue  # The chief keeps the newest five, and has just removed this one.
         evaluated.add(checkpoint)
+        accuracies.append(accuracy)
         recorder.write("eval", global_step=step, accuracy=accuracy)
     if has_ended:
         break
     time.sleep(0.2)
+if not accuracies:
+    raise ProgramError(f"nothing came into {checkpoint_dir}", "let the training save checkpoints")
 
-recorder.write("result", name="checkpoints evaluated", value=len(evaluated), low=2)
-recorder.write("final", accuracy=accuracy, status="succeeded")
+recorder.write("result", name="checkpoints evaluated", value=len(accuracies), low=1)
+recorder.write("result", name="accuracy gained", value=accuracies[-1] - accuracies[0], low=0)
+recorder.write("final", accuracy=accuracies[-1], status="succeeded")

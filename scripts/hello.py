@@ -9,20 +9,16 @@ spec.
 import contextlib
 
 import tensorflow.compat.v1 as tf
+from begin import begin, server_config
 from traces import as_written, where
 
 from lab.task.flags import parse, task_flags
-from lab.task.interrupt import leave_on_interrupt
-from lab.task.program import report_failure, wait_for_start
-from lab.task.recorder import Recorder
+from lab.task.program import wait_for_start
 
 flags = parse(task_flags(__doc__, jobs=["local"]))
 tasks = [f"/job:local/task:{index}" for index in range(len(flags.local_hosts))]
 
-leave_on_interrupt()
-recorder = Recorder(flags.job_name, flags.task_index)
-report_failure(recorder)
-recorder.write("start", status="starting")
+recorder = begin(flags)
 tf.disable_eager_execution()
 
 # ---- 1. The server: it makes this process one task of the cluster.
@@ -30,7 +26,7 @@ if len(tasks) == 1:
     server = tf.train.Server.create_local_server()
 else:
     cluster = tf.train.ClusterSpec({"local": flags.local_hosts})
-    server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+    server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 
 # ---- 2. The graph: a greeting on each task, and a queue in which goodbyes arrive.
 greetings, goodbyes = [], []
@@ -52,8 +48,9 @@ with tf.Session(server.target, config=as_written()) as session:
 
     # ---- 4. The end: a server that goes too soon leaves the others without an answer. So each says
     # goodbye to all, and goes when it has heard the goodbye of all.
-    with contextlib.suppress(tf.errors.UnavailableError):  # Who heard the last may be gone by now.
-        session.run(say_goodbye)
+    for goodbye in say_goodbye:
+        with contextlib.suppress(tf.errors.UnavailableError):  # Who has heard all may be gone.
+            session.run(goodbye)
     session.run(hear_all_goodbyes)
 
 greeted = sum(

@@ -3,36 +3,34 @@
 The parameter servers hold the variables, the workers do nothing by themselves: both only wait for
 graphs. The client builds one graph with a replica of the model on every worker, each for a part of
 its own of the batch, and averages their gradients. So all replicas step together, and a step is
-exactly that of one process with the joined batch. The client shows it: it trains such a model, too,
-by itself, and reports by how much the two ever differ.
+exactly that of one process with the joined batch. The client shows it: for the first steps it
+trains such a model by itself, too, and reports by how much the two ever differ.
 
 All images go from the client to the workers, and when the client ends the training does.
 """
 
-import numpy as np
 import tensorflow.compat.v1 as tf
+from begin import begin, server_config
+from compare import apart
 from mnist_model import MODELS, share_correct
 from session import Session, roll_call
 
 from lab.task.data import load_mnist
-from lab.task.flags import parse, training_flags
-from lab.task.interrupt import leave_on_interrupt
-from lab.task.program import report_failure, wait_for_start
-from lab.task.recorder import Recorder
+from lab.task.flags import parse, positive, training_flags
+from lab.task.program import wait_for_start
 
-flags = parse(training_flags(__doc__, jobs=["ps", "worker", "client"]))
+parser = training_flags(__doc__, jobs=["ps", "worker", "client"])
+parser.add_argument("--compare_steps", type=positive, default=100, help="steps (default: 100)")
+flags = parse(parser)
 replicas = len(flags.worker_hosts)
 
-leave_on_interrupt()
-recorder = Recorder(flags.job_name, flags.task_index)
-report_failure(recorder)
-recorder.write("start", batch_size=flags.batch_size, status="starting")
+recorder = begin(flags, batch_size=flags.batch_size)
 tf.disable_eager_execution()
 
 # ---- 1. The servers. The client is none, and yet the graph's parts go to all of them.
 if flags.job_name != "client":
     cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
-    server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+    server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
     recorder.write("event", status="ready", message=f"serves at {server.target}")
     server.join()
 
@@ -111,13 +109,12 @@ with (
     for step in range(1, all_steps + 1):
         its_images, its_labels = next(batches)
         _, loss_now = session.run([update, loss], {images: its_images, labels: its_labels})
-        alone_session.run(alone_update, {alone_images: its_images, alone_labels: its_labels})
+        if step <= flags.compare_steps:
+            alone_session.run(alone_update, {alone_images: its_images, alone_labels: its_labels})
+            values, alone_values = session.run(variables), alone_session.run(alone)
+            furthest_apart = max(furthest_apart, apart(values.values(), alone_values.values()))
 
         if step % flags.record_every == 0 or step % steps_per_epoch == 0 or step == all_steps:
-            values, alone_values = session.run(variables), alone_session.run(alone)
-            for name in variables:
-                apart = np.abs(values[name] - alone_values[name]).max()
-                furthest_apart = max(furthest_apart, apart)
             recorder.write(
                 "epoch" if step % steps_per_epoch == 0 else "step",
                 epoch=(step - 1) // steps_per_epoch,
@@ -131,6 +128,5 @@ with (
     test = {images: mnist.test.images, labels: mnist.test.labels}
     accuracy_now = session.run(accuracy, test)
 
-# The parameters are of the order of 1, and float32 has seven digits.
 recorder.write("result", name="apart from one process", value=furthest_apart, low=0, high=1e-4)
 recorder.write("final", global_step=all_steps, accuracy=accuracy_now, status="succeeded")

@@ -10,28 +10,24 @@ What is trained is a line, y = 2x + 10, by gradient descent on the mean squared 
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from begin import begin, server_config
 from traces import where
 
 from lab.task.flags import parse, positive, rate, task_flags
-from lab.task.interrupt import leave_on_interrupt
-from lab.task.program import report_failure, wait_for_start
-from lab.task.recorder import Recorder
+from lab.task.program import wait_for_start
 
 parser = task_flags(__doc__, jobs=["worker", "client"])
 parser.add_argument("--steps", type=positive, default=200, help="default: 200")
 parser.add_argument("--learning_rate", type=rate, default=0.1, help="default: 0.1")
 flags = parse(parser)
 
-leave_on_interrupt()
-recorder = Recorder(flags.job_name, flags.task_index)
-report_failure(recorder)
-recorder.write("start", status="starting")
+recorder = begin(flags)
 tf.disable_eager_execution()
 
 # ---- 1. The servers: they wait for graphs, until somebody ends them.
 if flags.job_name == "worker":
     cluster = tf.train.ClusterSpec({"worker": flags.worker_hosts})
-    server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+    server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
     recorder.write("event", status="ready", message=f"serves at {server.target}")
     server.join()
 

@@ -11,30 +11,27 @@ import time
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from begin import begin, server_config
 from mnist_model import MODELS, share_correct
+from session import Session, roll_call
 
 from lab.task.data import load_mnist
-from lab.task.flags import parse, rate, training_flags
-from lab.task.interrupt import leave_on_interrupt
-from lab.task.program import ended_tasks, report_failure, wait_for_start
-from lab.task.recorder import Recorder
+from lab.task.flags import amount, parse, training_flags
+from lab.task.program import ended_tasks, wait_for_start
 
 parser = training_flags(__doc__)
-parser.add_argument("--pause", type=rate, default=0.03, help="seconds (default: 0.03)")
+parser.add_argument("--pause", type=amount, default=0.03, help="seconds (default: 0.03)")
 flags = parse(parser)
 is_chief = flags.job_name == "worker" and flags.task_index == 0
 workers = len(flags.worker_hosts)
 myself = f"/job:{flags.job_name}/task:{flags.task_index}"
 
-leave_on_interrupt()
-recorder = Recorder(flags.job_name, flags.task_index)
-report_failure(recorder)
-recorder.write("start", batch_size=flags.batch_size, status="starting")
+recorder = begin(flags, batch_size=flags.batch_size)
 tf.disable_eager_execution()
 
 # ---- 1. The server, as in `mnist_async.py`.
 cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
-server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 if flags.job_name == "ps":
     recorder.write("event", status="ready", message=f"serves at {server.target}")
     server.join()
@@ -69,7 +66,8 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=mys
 
     # The second half: take a number and apply. It fails when all numbers are taken.
     held = [tf.placeholder(tf.float32, gradient.shape) for gradient in gradients]
-    with tf.device(global_step.device):
+    everyone = roll_call([*(f"/job:ps/task:{task}" for task in range(len(flags.ps_hosts))), myself])
+    with tf.control_dependencies(everyone), tf.device(global_step.device):
         number = tf.count_up_to(global_step, all_steps)
     learning_rate = flags.learning_rate or model.asynchronous_rate
     optimizer = tf.train.GradientDescentOptimizer(learning_rate, use_locking=True)
@@ -90,8 +88,8 @@ missing_variables = tf.report_uninitialized_variables(tf.global_variables())
 
 # ---- 3. The training.
 config = tf.ConfigProto(device_filters=["/job:ps", myself])
-with tf.Session(server.target, config=config) as session:
-    if is_chief:
+with Session(server.target, recorder, config) as session:
+    if is_chief and len(session.run(missing_variables)):
         session.run(initialize)
     while len(session.run(missing_variables)):
         time.sleep(0.2)
@@ -145,12 +143,12 @@ with tf.Session(server.target, config=config) as session:
             message="final parameters",
         )
         # While one worker makes a step, each update of another is late for that step alone. So all
-        # ages together are at most n - 1 for each update; pauses that are long make it nearly that.
+        # ages together are at most n - 1 for each update; and nearly that, where all are as fast.
         recorder.write(
             "result",
             name="staleness",
             value=session.run(ages).sum() / step,
-            low=(workers - 1) / 2,
+            low=(workers - 1) / 4,
             high=workers - 1,
         )
         recorder.write("result", name="test loss", value=final_loss)

@@ -13,19 +13,18 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow.compat.v1 as tf
+from begin import begin
+from compare import apart
 from mnist_model import MODELS, PIXELS, share_correct
 
 from lab.task.data import load_mnist
 from lab.task.flags import parse, positive, training_flags
-from lab.task.interrupt import leave_on_interrupt
 from lab.task.program import (
     ProgramError,
     make_directory,
-    report_failure,
     run_directory,
     wait_for_start,
 )
-from lab.task.recorder import Recorder
 
 parser = training_flags(__doc__, jobs=["worker"])
 parser.add_argument("--towers", type=positive, default=2, help="without GPUs (default: 2)")
@@ -36,10 +35,7 @@ all_steps = flags.global_steps or 1000
 model = MODELS["mlp"]
 base_rate = flags.learning_rate or 0.001
 
-leave_on_interrupt()
-recorder = Recorder(flags.job_name, flags.task_index)
-report_failure(recorder)
-recorder.write("start", batch_size=flags.batch_size, status="starting")
+recorder = begin(flags, batch_size=flags.batch_size)
 tf.disable_eager_execution()
 
 gpus = [f"/gpu:{index}" for index in range(len(tf.config.list_physical_devices("GPU")))]
@@ -51,7 +47,8 @@ make_directory(run_dir)
 mnist = load_mnist(flags.data_dir)
 
 # ---- 1. The data, as a file of records: bytes of the image, its size, its label.
-records = flags.records or Path(tempfile.mkdtemp()) / "mnist.tfrecord"
+scratch = tempfile.TemporaryDirectory()  # It goes when this program does.
+records = flags.records or Path(scratch.name) / "mnist.tfrecord"
 
 
 def feature(value):
@@ -132,7 +129,8 @@ with tf.device("/cpu:0"):
 saver = tf.train.Saver()
 
 # ---- 6. The training.
-make_directory(run_dir / "tb")
+board_dir = run_dir / "tb" / recorder.task
+make_directory(board_dir)
 make_directory(run_dir / "checkpoints")
 config = tf.ConfigProto(allow_soft_placement=True, device_count={"CPU": len(devices)})
 config.gpu_options.allow_growth = True
@@ -141,14 +139,16 @@ wait_for_start()
 with tf.Session(config=config) as session:
     session.run(tf.global_variables_initializer())
     of_towers, of_joined = session.run([gradients, joined_gradients])
-    apart = max(
-        np.abs(one - other).max() / np.abs(other).max()
-        for one, other in zip(of_towers, of_joined, strict=True)
+    scales = [np.abs(gradient).max() for gradient in of_joined]
+    difference = apart(
+        [gradient / scale for gradient, scale in zip(of_towers, scales, strict=True)],
+        [gradient / scale for gradient, scale in zip(of_joined, scales, strict=True)],
     )
 
-    board = tf.summary.FileWriter(str(run_dir / "tb"), session.graph)
+    board = tf.summary.FileWriter(str(board_dir), session.graph)
     examples_a_step = flags.batch_size * len(devices)
     began = recorded_at = time.monotonic()
+    last_recorded = 0
     for step in range(all_steps):
         if step % flags.summary_every == 0:
             _, losses_now, summary = session.run([train, losses, summaries])
@@ -165,14 +165,14 @@ with tf.Session(config=config) as session:
                 global_step=step + 1,
                 loss=np.mean(losses_now),
                 examples=(step + 1) * examples_a_step,
-                step_time_s=(now - recorded_at) / flags.record_every,
+                step_time_s=(now - recorded_at) / (step + 1 - last_recorded),
             )
-            recorded_at = now
+            last_recorded, recorded_at = step + 1, now
     speed = all_steps * examples_a_step / (time.monotonic() - began)
     board.close()
     test = {test_images: mnist.test.pixels.astype(np.float32), test_labels: mnist.test.labels}
     accuracy_now = session.run(accuracy, test)
 
-recorder.write("result", name="apart from the joined batch", value=apart, low=0, high=1e-4)
+recorder.write("result", name="apart from the joined batch", value=difference, low=0, high=1e-4)
 recorder.write("result", name="examples a second", value=speed)
 recorder.write("final", global_step=all_steps, accuracy=accuracy_now, status="succeeded")

@@ -3,49 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from math import isnan
 from pathlib import Path
-from typing import Any, Final, TypeGuard
+from typing import Any, Final
+
+from lab.task.results import Result, is_number, is_whole, result_of
 
 _NUMBERS: Final = ("epoch", "local_step", "global_step", "loss", "staleness", "batch_size")
 _STEPS: Final = frozenset({"step", "epoch"})
 
 FIRST_SEQ: Final = 0
 """The first sequence number of an attempt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One thing that an experiment has found, and where it has to lie.
-
-    Attributes:
-        name: What it is, in the program's words.
-        value: What was found.
-        low: The least that it may be, or None.
-        high: The most that it may be, or None.
-    """
-
-    name: str
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def is_as_expected(self) -> bool:
-        """Whether it lies where it has to; what is no number lies nowhere."""
-        above = self.low is None or self.value >= self.low
-        return above and (self.high is None or self.value <= self.high) and not isnan(self.value)
-
-
-def result_of(record: Mapping[str, Any]) -> Result | None:
-    """The result that a record tells; None where it tells none that can be read."""
-    name, value = record.get("name"), record.get("value")
-    low, high = record.get("low"), record.get("high")
-    if not isinstance(name, str) or not _is_number(value):
-        return None
-    return Result(name, value, low if _is_number(low) else None, high if _is_number(high) else None)
 
 
 @dataclass(slots=True)
@@ -109,11 +78,11 @@ class TaskProgress:
         self.records += 1
         self._count(record)
         for name in _NUMBERS:
-            if _is_number(record.get(name)):
+            if is_number(record.get(name)):
                 setattr(self, name, record[name])
-        if _is_whole(record.get("global_step")):
+        if is_whole(record.get("global_step")):
             self.highest = max(self.highest or 0, record["global_step"])
-        if _is_number(record.get("time_unix")):
+        if is_number(record.get("time_unix")):
             self.last_unix = record["time_unix"]
         if record.get("kind") in _STEPS:
             self._step(record)
@@ -123,11 +92,11 @@ class TaskProgress:
             self.results[found.name] = found
         if isinstance(record.get("message"), str):
             self.message = record["message"]
-        if _is_number(record.get("probe")):
+        if is_number(record.get("probe")):
             self.probe = record["probe"]
             self.probe_global_step = record.get("global_step")
             self.final_accuracy = record.get("accuracy")
-        elif _is_number(record.get("accuracy")):
+        elif is_number(record.get("accuracy")):
             self.accuracy = record["accuracy"]
 
     @property
@@ -148,12 +117,12 @@ class TaskProgress:
     def _count(self, record: dict[str, Any]) -> None:
         """Find sequence numbers that never came: `seq` rises by one per task and attempt."""
         seq, attempt = record.get("seq"), record.get("attempt", 0)
-        if not _is_whole(attempt):
+        if not is_whole(attempt):
             return
         if attempt > self.attempt:
             self.attempt = attempt
             self._first = self._newest = None  # its local steps count from 0 again
-        if not _is_whole(seq):
+        if not is_whole(seq):
             return
         expected = self._expected.get(attempt, FIRST_SEQ)
         self.lost += max(0, seq - expected)
@@ -161,7 +130,7 @@ class TaskProgress:
 
     def _step(self, record: dict[str, Any]) -> None:
         time, step = record.get("time_unix"), record.get("local_step")
-        if not _is_number(time) or not _is_whole(step):
+        if not is_number(time) or not is_whole(step):
             return
         if self._first is None:
             self._first = (time, step)
@@ -169,10 +138,10 @@ class TaskProgress:
             # The record stands behind `step` steps; the first of them ended so much earlier.
             if self.first_step_unix is None and step <= 1:
                 self.first_step_unix = time
-            elif self.first_step_unix is None and _is_number(step_time):
+            elif self.first_step_unix is None and is_number(step_time):
                 self.first_step_unix = time - (step - 1) * step_time
         self._newest = (time, step)
-        if _is_whole(record.get("global_step")):
+        if is_whole(record.get("global_step")):
             mark = (time, record["global_step"])
             self.global_marks = [*self.global_marks[:1], mark]
             self.peaks[self.attempt] = max(mark, self.peaks.get(self.attempt, mark), key=_step_of)
@@ -180,7 +149,7 @@ class TaskProgress:
     def _event(self, record: dict[str, Any]) -> None:
         """An event with a global step tells where a program goes on from."""
         time, step = record.get("time_unix"), record.get("global_step")
-        if _is_number(time) and _is_whole(step) and record.get("attempt"):
+        if is_number(time) and is_whole(step) and record.get("attempt"):
             self.resumed.append((time, step))
 
 
@@ -224,12 +193,3 @@ def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             continue
         if isinstance(record, dict):
             yield record
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, float) or _is_whole(value)
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    """Whether a field holds what a record may: a whole number that fits into 64 bits."""
-    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63

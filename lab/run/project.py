@@ -94,14 +94,20 @@ def check_jobs(wanted: Experiment, cluster: Cluster, description: Path, root: Pa
     """
     missing = [job for job in wanted.jobs if job not in cluster.jobs]
     idle = [job for job in cluster.jobs if job not in wanted.jobs]
-    if not missing and not idle:
+    miscounted = _miscounted(wanted, cluster)
+    if not missing and not idle and not miscounted:
         return
     first = [root / wanted.cluster] if wanted.cluster else []
     among = [*first, *_descriptions(root)]
-    fitting = next((path for path in among if _has_jobs(path, wanted.jobs)), None)
+    fitting = next((path for path in among if _fits(path, wanted)), None)
     if missing:
         what = f"needs the job {missing[0]!r}, which {description} lacks"
         mend = "add it under `jobs:`"
+    elif miscounted:
+        job, count = miscounted[0], wanted.counts[miscounted[0]]
+        there = len(cluster.jobs[job].on)
+        what = f"needs {count} of the job {job!r}, and {description} has {there}"
+        mend = "change it under `jobs:`"
     else:
         what = f"has no use for the job {idle[0]!r} of {description}"
         mend = "take it out of `jobs:`"
@@ -124,14 +130,20 @@ def check_program(wanted: Experiment, root: Path) -> None:
     check_syntax(path)
 
 
-def check_data_dir(given: str | None) -> Path | None:
+def check_data_dir(given: str | None, wanted: Experiment | None = None) -> Path | None:
     """The directory with a student's own data, absolute, or None.
 
+    Args:
+        given: As it was typed.
+        wanted: The experiment that is to read it, if it is for one.
+
     Raises:
-        InputError: It is no directory, or it cannot be read.
+        InputError: It is no directory, or it cannot be read, or the experiment reads none.
     """
     if given is None:
         return None
+    if wanted is not None and not wanted.has_data:
+        raise InputError(f"experiment {wanted.name!r} reads no data", "leave out --data_dir")
     path = Path(given).expanduser().resolve()
     if not path.is_dir():
         raise InputError(f"--data_dir: {given} is no directory", "name the one with the IDX files")
@@ -163,9 +175,19 @@ def _descriptions(root: Path) -> Sequence[Path]:
     return [root / DEFAULT_CLUSTER, *sorted((root / "clusters").glob("*.yaml"))]
 
 
-def _has_jobs(path: Path, jobs: Sequence[str]) -> bool:
+def _miscounted(wanted: Experiment, cluster: Cluster) -> list[str]:
+    """The jobs that do not have as many tasks as the experiment needs."""
+    return [
+        job
+        for job, count in wanted.counts.items()
+        if job in cluster.jobs and len(cluster.jobs[job].on) != count
+    ]
+
+
+def _fits(path: Path, wanted: Experiment) -> bool:
     try:
-        return set(load_cluster(path).jobs) == set(jobs)
+        cluster = load_cluster(path)
+        return set(cluster.jobs) == set(wanted.jobs) and not _miscounted(wanted, cluster)
     except (InputError, OSError):
         return False
 

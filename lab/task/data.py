@@ -154,6 +154,24 @@ def load_test(data_dir: Path | None = None) -> Examples:
     return _read_examples(data_dir, "t10k")
 
 
+def train_files(data_dir: Path | None = None) -> tuple[Path, Path]:
+    """Find the files of the training images and labels, for a program that reads them by itself.
+
+    Args:
+        data_dir: As for `load_mnist`, which has to have read and checked them.
+
+    Returns:
+        Two IDX files, gzipped where the name ends in `.gz`; their headers have 16 and 8 bytes.
+
+    Raises:
+        DataError: One is missing.
+    """
+    images, labels = (
+        _find(data_dir, f"train-{part}-ubyte") for part in ("images-idx3", "labels-idx1")
+    )
+    return images, labels
+
+
 def _check_directory(data_dir: Path | None) -> None:
     """See that the directory with one's own data is there."""
     if data_dir is not None and not data_dir.is_dir():

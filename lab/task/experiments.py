@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from lab.task.flags import boolean, one_of, positive, rate, share, whole
+from lab.task.flags import amount, boolean, one_of, positive, rate, share, whole
 from lab.task.policy import FAIL, RESTARTS, OnFailure, Policy
 
 
@@ -38,9 +38,11 @@ class Experiment:
         program: The program's file in `scripts/`.
         summary: One line for a list.
         jobs: Jobs that the cluster must have, each with at least one task.
+        counts: How many tasks a job must have, where it is not as many as one likes.
         cluster: The shipped description that shows it best, if not any with these jobs does.
         services: Jobs that serve until every other job has ended.
         args: Default arguments, before the user's own, which win.
+        has_data: Whether it reads the images.
         flags: Flags of the program beside the standard ones, by name without dashes.
         steps_add_up: Whether every local step is an update of its own, so that the workers' local
             steps add up to the global step. Then the run can do without a worker, too.
@@ -58,9 +60,11 @@ class Experiment:
     program: str
     summary: str
     jobs: tuple[str, ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
     cluster: str = ""
     services: tuple[str, ...] = ("ps",)
     args: tuple[str, ...] = ()
+    has_data: bool = True
     flags: Mapping[str, ProgramFlag] = field(default_factory=dict)
     steps_add_up: bool = False
     gang: bool = False
@@ -72,36 +76,54 @@ class Experiment:
     tensorflow: str = "2.21"
 
 
-_MNIST_FLAGS: Final[Mapping[str, ProgramFlag]] = {
+Flags = Mapping[str, ProgramFlag]
+
+_MODEL: Final[Flags] = {
     "model": ProgramFlag("the model: softmax or mlp", one_of("softmax", "mlp")),
-    "epochs": ProgramFlag("passes over the training images", positive),
+}
+_STEPS: Final[Flags] = {
+    "global_steps": ProgramFlag("stop at this global step, not by epochs", whole),
     "batch_size": ProgramFlag("images in a batch", positive),
     "learning_rate": ProgramFlag("step width of the gradient descent", rate),
     "seed": ProgramFlag("seed of initial weights and batches (default: drawn)", whole),
-    "global_steps": ProgramFlag("stop at this global step, not by epochs", whole),
+    "record_every": ProgramFlag("local steps from one record to the next", positive),
+}
+_TRAINING: Final[Flags] = {
+    **_MODEL,
+    "epochs": ProgramFlag("passes over the training images", positive),
+    **_STEPS,
+}
+_SERVER: Final[Flags] = {
+    "gpu_memory_fraction": ProgramFlag("share of each GPU's memory that a task takes", share),
+}
+_MNIST_FLAGS: Final[Flags] = {
+    **_TRAINING,
+    **_SERVER,
     "ps_strategy": ProgramFlag(
         "variables on several ps: round_robin or greedy", one_of("round_robin", "greedy")
     ),
-    "gpu_memory_fraction": ProgramFlag("share of each GPU's memory that a task takes", share),
-    "record_every": ProgramFlag("local steps from one record to the next", positive),
     "checkpoint_dir": ProgramFlag("where checkpoints are kept, as a task sees it"),
     "checkpoint_every": ProgramFlag("seconds from one checkpoint to the next", rate),
     "log_device_placement": ProgramFlag("print where each operation runs", boolean, is_switch=True),
 }
-_SYNC_FLAGS: Final[Mapping[str, ProgramFlag]] = {
+_COMPARED: Final[Flags] = {
+    "compare_steps": ProgramFlag("steps that are compared with those of one process", positive),
+}
+_SYNC_FLAGS: Final[Flags] = {
     "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
 }
-_ALL_REDUCE_FLAGS: Final[Mapping[str, ProgramFlag]] = {
+_ALL_REDUCE_FLAGS: Final[Flags] = {
     "strategy": ProgramFlag("mirrored or multiworker", one_of("mirrored", "multiworker")),
     "cpu_replicas": ProgramFlag("replicas where there is no GPU", positive),
 }
-_TOWERS_FLAGS: Final[Mapping[str, ProgramFlag]] = {
+_TOWERS_FLAGS: Final[Flags] = {
+    "checkpoint_dir": _MNIST_FLAGS["checkpoint_dir"],
     "towers": ProgramFlag("towers where there is no GPU", positive),
     "summary_every": ProgramFlag("steps from one summary to the next", positive),
     "records": ProgramFlag("where to keep the TFRecords, as a task sees it"),
 }
-_STALENESS_FLAGS: Final[Mapping[str, ProgramFlag]] = {
-    "pause": ProgramFlag("seconds for which a worker holds its gradients", rate),
+_STALENESS_FLAGS: Final[Flags] = {
+    "pause": ProgramFlag("seconds for which a worker holds its gradients", amount),
 }
 
 EXPERIMENTS: Final[Mapping[str, Experiment]] = {
@@ -152,6 +174,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="hello.md",
             jobs=("local",),
             services=(),
+            has_data=False,
             results=("tasks that greeted",),
             expected="every task greets every task, and all of them end",
         ),
@@ -161,6 +184,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             summary="where operations land: tf.device, soft placement, device setter",
             lesson="placement.md",
             jobs=("ps", "worker"),
+            has_data=False,
             results=("where they should be", "refused without soft placement"),
             expected="each operation on the device that was asked for; bytes for each strategy",
         ),
@@ -171,6 +195,8 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="linear.md",
             jobs=("worker", "client"),
             services=("worker",),
+            counts={"client": 1},
+            has_data=False,
             flags={
                 "steps": ProgramFlag("steps of the gradient descent", positive),
                 "learning_rate": ProgramFlag("step width of the gradient descent", rate),
@@ -185,7 +211,8 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="in-graph.md",
             jobs=("ps", "worker", "client"),
             services=("ps", "worker"),
-            flags=_MNIST_FLAGS,
+            counts={"client": 1},
+            flags={**_TRAINING, **_SERVER, **_COMPARED},
             results=("apart from one process",),
             expected="the parameters of one process with the joined batch, to 0.0001",
         ),
@@ -196,7 +223,13 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="model-parallel.md",
             jobs=("worker", "client"),
             services=("worker",),
-            flags=_MNIST_FLAGS,
+            counts={"worker": 2, "client": 1},
+            flags={
+                "epochs": _TRAINING["epochs"],
+                **_STEPS,
+                **_SERVER,
+                **_COMPARED,
+            },
             results=("apart from one process",),
             expected="the parameters of the same model in one process, to 0.0001",
         ),
@@ -207,7 +240,8 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="towers.md",
             jobs=("worker",),
             services=(),
-            flags={**_MNIST_FLAGS, **_TOWERS_FLAGS},
+            counts={"worker": 1},
+            flags={**_STEPS, **_TOWERS_FLAGS},
             results=("apart from the joined batch", "examples a second"),
             expected="the averaged gradient is the joined batch's, to 0.0001 of its size",
         ),
@@ -219,7 +253,8 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             jobs=("worker",),
             services=(),
             args=("--strategy=mirrored", "--model=mlp"),
-            flags={**_MNIST_FLAGS, **_ALL_REDUCE_FLAGS},
+            counts={"worker": 1},
+            flags={**_TRAINING, **_ALL_REDUCE_FLAGS},
             results=("replicas compared", "replicas that differ"),
             expected="the replicas' parameters are the same, bit by bit",
         ),
@@ -232,7 +267,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             cluster="clusters/workers.yaml",
             services=(),
             args=("--strategy=multiworker", "--model=mlp"),
-            flags={**_MNIST_FLAGS, **_ALL_REDUCE_FLAGS},
+            flags={**_TRAINING, **_ALL_REDUCE_FLAGS},
             gang=True,
             results=("replicas compared", "replicas that differ"),
             expected="all workers end with the same parameters, bit by bit",
@@ -245,7 +280,8 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             jobs=("chief", "ps", "worker"),
             services=("ps", "worker"),
             policy=Policy(OnFailure.RESTART, RESTARTS),
-            flags=_MNIST_FLAGS,
+            counts={"chief": 1},
+            flags=_TRAINING,
             results=("steps counted",),
             expected="every step is counted, also where a worker dies",
         ),
@@ -258,8 +294,9 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             args=("--checkpoint_every=2",),
             flags=_MNIST_FLAGS,
             steps_add_up=True,
-            results=("checkpoints evaluated",),
-            expected="the accuracy rises with the global step",
+            counts={"evaluator": 1},
+            results=("checkpoints evaluated", "accuracy gained"),
+            expected="the accuracy of the last checkpoint is above the first one's",
         ),
         Experiment(
             name="staleness",
@@ -268,7 +305,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="staleness.md",
             jobs=("ps", "worker"),
             args=("--global_steps=300", "--learning_rate=1"),
-            flags={**_MNIST_FLAGS, **_STALENESS_FLAGS},
+            flags={**_TRAINING, **_SERVER, **_STALENESS_FLAGS},
             steps_add_up=True,
             results=("staleness", "test loss"),
             expected="among n workers a gradient is nearly n - 1 updates old when it arrives",

@@ -188,6 +188,17 @@ def rate(text: str) -> float:
     return value
 
 
+def amount(text: str) -> float:
+    """A finite number from 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
+    return value
+
+
 def share(text: str) -> float:
     """A part of a whole: above 0, at most 1."""
     value = rate(text)

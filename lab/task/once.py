@@ -10,8 +10,10 @@ from lab.task.place import Place
 from lab.task.policy import outcome
 from lab.task.presence import Pulses
 from lab.task.protocol import READY_S, Request, Volume, new_run_id
+from lab.task.results import unexpected
 from lab.task.states import State
 from lab.task.statuses import Statuses
+from lab.task.text import short
 
 
 class OnceError(ValueError):
@@ -35,6 +37,12 @@ def request_for(place: Place) -> Request:
             f"LAB_EXPERIMENT: {experiment.name} needs a job {missing[0]!r}, "
             "which this cluster has not; add it to the description"
         )
+    idle = [job for job in place.cluster if job not in experiment.jobs]
+    if idle:
+        raise OnceError(
+            f"LAB_EXPERIMENT: {experiment.name} has no use for the job {idle[0]!r}; "
+            "take it out of the description"
+        )
     try:
         flags = shlex.split(place.flags)
     except ValueError as error:
@@ -48,6 +56,8 @@ def request_for(place: Place) -> Request:
         services=experiment.services,
         ready_s=READY_S,
         gang=experiment.gang,
+        on_failure=experiment.policy.on_failure,
+        restarts=experiment.policy.restarts,
     )
 
 
@@ -58,10 +68,11 @@ class Verdict:
         self._volume = volume
         self._request = request
         self._statuses = Statuses(volume, request.run_id, request.tasks())
+        self._unexpected: list[str] = []
         self._pulses = Pulses(volume, [task for task in request.tasks() if task != leader])
 
     def exit_code(self) -> int | None:
-        """None while a task has not ended; 0 if the run succeeded, else 1.
+        """None while a task has not ended; 0 if the run succeeded and found what it had to, else 1.
 
         Raises:
             OSError: The volume cannot be written.
@@ -72,11 +83,16 @@ class Verdict:
         if not all(status.state.ended for status in states.values()):
             return None
         state, _ = outcome(self._request, states)
-        return int(state is not State.SUCCEEDED)
+        if state is State.SUCCEEDED:
+            run_id, wanted = self._request.run_id, EXPERIMENTS[self._request.experiment].results
+            records = [self._volume.records(run_id, task) for task in self._request.tasks()]
+            self._unexpected = unexpected(records, wanted)
+        return int(state is not State.SUCCEEDED or bool(self._unexpected))
 
     def lines(self) -> list[str]:
-        """One line for each task."""
-        return [
+        """One line for each task, and for what was not found as it has to be."""
+        wrong = [f"{short(name)}: not found, or not what it has to be" for name in self._unexpected]
+        return wrong + [
             f"{task}: {status.state}" + (f": {status.reason}" if status.reason else "")
             for task, status in self._statuses.refresh().items()
         ]

@@ -95,6 +95,12 @@ def test_servers_greet_each_other_and_end(project: Project) -> None:
     assert {task["state"] for task in summary["tasks"]} == {"succeeded"}
 
 
+def test_a_cluster_of_one_needs_no_list(project: Project) -> None:
+    one = "version: 1\nname: one\nnodes: {tf1: {}}\njobs: {local: {on: [tf1]}}\n"
+    (project.path / "clusters/one.yaml").write_text(one)
+    assert results(project.run("hello", "one")) == {"tasks that greeted": 1}
+
+
 @in_containers_too
 def test_a_client_trains_a_line_on_a_server_that_is_not_its_master(project: Project) -> None:
     found = results(project.run("linear", "client"))
@@ -142,7 +148,8 @@ def test_a_model_on_two_tasks_is_the_same_model(project: Project) -> None:
 @in_containers_too
 def test_operations_land_where_they_are_sent_and_strategies_spread_bytes(project: Project) -> None:
     found = results(project.run("placement", "two-ps"))
-    assert found["where they should be"] == 6
+    # Five that were sent by hand; and four variables, what is done with each, and their sum.
+    assert found["where they should be"] == 5 + 4 + 4 + 1
     spread = {name: value for name, value in found.items() if name.startswith("bytes")}
     # 784 x 500 and 500 x 10 float32 numbers, and a bias for each of 500 and 10.
     first, second = (1_568_000, 2_000), (20_000, 40)
@@ -155,6 +162,13 @@ def test_operations_land_where_they_are_sent_and_strategies_spread_bytes(project
         "bytes on ps-1, by layer": sum(second),
     }
     rows = (project.home() / "placement-0.csv").read_text().splitlines()
+    # The device setter takes the servers in turn.
+    for index, name in enumerate(("weights1", "biases1", "weights2", "biases2")):
+        device = f"/job:ps/task:{index % 2}/device:CPU:0"
+        assert f"replica_device_setter,{name},{device}" in rows
+        assert f"replica_device_setter,norm_{name},/job:worker/task:0/device:CPU:0" in [
+            row.replace("/Sqrt", "") for row in rows
+        ]
     assert "tf.device,part,/job:ps/task:0/device:CPU:0" in rows
     assert "a GPU that is not there,wish,refused" in rows
 
@@ -229,14 +243,15 @@ def test_an_evaluator_follows_the_checkpoints_to_the_last(project: Project) -> N
 @in_containers_too
 @pytest.mark.parametrize("experiment", ["async-mlp", "sync-mlp"])
 def test_the_blogs_model_trains(project: Project, experiment: str) -> None:
-    summary = project.run(experiment, "laptop", "--global_steps", "500", "--seed", str(SEED))
+    flags = ("--global_steps", "500", "--seed", str(SEED), "--record_every", "1")
+    summary = project.run(experiment, "laptop", *flags)
     assert (summary["global_step"], summary["updates_conserved"]) == (500, True)
     workers = 2 if experiment == "sync-mlp" else 1
     rate = 0.8 if experiment == "sync-mlp" else 0.01
-    (*_, loss) = reference("mlp", 500, rate, workers=workers)
-    trained = [task["loss"] for task in summary["tasks"] if task["job_name"] == "worker"]
-    # Single batches scatter; the oracle's last one is of the same training.
-    assert trained == pytest.approx([loss] * 2, rel=0.6)
+    expected = reference("mlp", 500, rate, workers=workers)
+    trained = [loss for worker in ("worker-0", "worker-1") for loss in project.losses(worker)[-50:]]
+    # Other batches of the same training: single ones scatter by a third, a hundred by a tenth.
+    assert np.mean(trained) == pytest.approx(np.mean(expected[-50:]), rel=0.15)
 
 
 @in_containers_too

@@ -252,6 +252,13 @@ def test_leader_without_a_helper(crew: Crew, code: str, exit_code: int) -> None:
             {"LAB_EXPERIMENT": "async", "LAB_CLUSTER": '{"ps": ["a:1"]}'},
             "async needs a job 'worker', which this cluster has not",
         ),
+        (
+            {
+                "LAB_EXPERIMENT": "async",
+                "LAB_CLUSTER": '{"ps": ["a:1"], "worker": ["b:1"], "chief": ["c:1"]}',
+            },
+            "async has no use for the job 'chief'; take it out of the description",
+        ),
     ],
 )
 def test_leader_with_a_wrong_wish(crew: Crew, environ: dict[str, str], line: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,19 @@ def own_flags(program: Path) -> set[str]:
     return {ast.literal_eval(call.args[0]).removeprefix("--") for call in adds}
 
 
+def read_flags(program: Path) -> set[str]:
+    """What a program, and what it imports of its neighbours with its flags, makes use of."""
+    text = program.read_text()
+    found = set(re.findall(r"\bflags\.([a-z_]+)", text))
+    if "server_config(flags)" in text:
+        found.add("gpu_memory_fraction")
+    if "import mnist_async" in text:
+        found |= read_flags(SCRIPTS / "mnist_async.py")
+    return {name for name in found if not name.endswith("_hosts")}
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
-def test_every_flag_is_registered(experiment: Experiment) -> None:
+def test_every_flag_that_is_read_is_registered_and_no_other(experiment: Experiment) -> None:
     program = SCRIPTS / experiment.program
     trains = "training_flags(" in program.read_text()
     shared = {
@@ -36,8 +48,14 @@ def test_every_flag_is_registered(experiment: Experiment) -> None:
         if not isinstance(action, argparse._HelpAction)
         for option in action.option_strings[:1]
     }
-    every = shared | own_flags(program)
-    assert set(experiment.flags) == every - BY_THE_AGENT - BY_THE_REQUEST
+    known = shared | own_flags(program)
+    assert set(experiment.flags) <= known
+    by_itself = BY_THE_AGENT | BY_THE_REQUEST | {"gpu_memory_fraction", "strategy"}
+    assert set(experiment.flags) - by_itself == read_flags(program) - by_itself
+    assert ("gpu_memory_fraction" in experiment.flags) == (
+        trains and "gpu_memory_fraction" in read_flags(program)
+    )
+    assert experiment.has_data == ("data_dir" in read_flags(program))
 
 
 def test_only_the_synchronous_program_aggregates() -> None:

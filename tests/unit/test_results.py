@@ -14,10 +14,11 @@ from lab.records import format_record, parse_record
 from lab.run.cells import show
 from lab.run.directory import RunDir
 from lab.run.launch import Order, prepare
-from lab.run.progress import Result, TaskProgress, result_of
+from lab.run.progress import TaskProgress
 from lab.run.result import result
 from lab.run.summary import Summary, summary_of
 from lab.task.experiments import EXPERIMENTS
+from lab.task.results import Result, result_of, unexpected
 from lab.task.states import State
 from tests.unit.fakes import PLAN
 
@@ -54,6 +55,21 @@ def test_a_record_tells_a_result() -> None:
     assert result_of({"name": "w"}) is None
     assert result_of({"name": 7, "value": 1.0}) is None
     assert result_of({"name": "w", "value": "x"}) is None
+
+
+def test_what_was_not_found_as_it_has_to_be(tmp_path: Path) -> None:
+    def told(name: str, *lines: str) -> Path:
+        path = tmp_path / name
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return path
+
+    good = '{"kind": "result", "name": "w", "value": 2.0, "low": 1.9, "high": 2.1}'
+    bad = '{"kind": "result", "name": "w", "value": 3.0, "low": 1.9, "high": 2.1}'
+    other = '{"kind": "step", "name": "w", "value": 9.0, "high": 1.0}'
+    assert unexpected([told("a", good, other, "half a lin", "7")], ["w"]) == []
+    assert unexpected([told("a", bad, good)], ["w"]) == []  # the newest counts
+    assert unexpected([told("a", good), told("b", bad)], ["w"]) == ["w"]
+    assert unexpected([told("a", good), tmp_path / "none"], ["w", "b"]) == ["b"]
 
 
 @pytest.fixture

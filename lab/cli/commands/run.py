@@ -115,7 +115,7 @@ def command(
         wanted = project.experiment(experiment)
         project.check_jobs(wanted, described, path, root)
         project.check_program(wanted, root)
-    data = project.check_data_dir(data_dir)
+    data = project.check_data_dir(data_dir, wanted)
     home = runs_dir(runs_dir_)
     draft = planning.draft(described, gpus, explain=explain)
     plan = draft.plan
