@@ -16,15 +16,16 @@ from lab.task.flags import parse, task_flags
 from lab.task.program import wait_for_start
 
 flags = parse(task_flags(__doc__, jobs=["local"]))
-tasks = [f"/job:local/task:{index}" for index in range(len(flags.local_hosts))]
 
 recorder = begin(flags)
 tf.disable_eager_execution()
 
 # ---- 1. The server: it makes this process one task of the cluster.
-if len(tasks) == 1:
+if len(flags.local_hosts) == 1:
     server = tf.train.Server.create_local_server()
+    tasks = ["/job:localhost/task:0"]  # Its name for the only job.
 else:
+    tasks = [f"/job:local/task:{index}" for index in range(len(flags.local_hosts))]
     cluster = tf.train.ClusterSpec({"local": flags.local_hosts})
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=server_config(flags))
 

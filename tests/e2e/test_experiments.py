@@ -99,6 +99,7 @@ def test_a_cluster_of_one_needs_no_list(project: Project) -> None:
     one = "version: 1\nname: one\nnodes: {tf1: {}}\njobs: {local: {on: [tf1]}}\n"
     (project.path / "clusters/one.yaml").write_text(one)
     assert results(project.run("hello", "one")) == {"tasks that greeted": 1}
+    assert "hello from /job:localhost/task:0" in project.messages("local-0")
 
 
 @in_containers_too
@@ -166,11 +167,21 @@ def test_operations_land_where_they_are_sent_and_strategies_spread_bytes(project
     for index, name in enumerate(("weights1", "biases1", "weights2", "biases2")):
         device = f"/job:ps/task:{index % 2}/device:CPU:0"
         assert f"replica_device_setter,{name},{device}" in rows
-        assert f"replica_device_setter,norm_{name},/job:worker/task:0/device:CPU:0" in [
-            row.replace("/Sqrt", "") for row in rows
-        ]
+        norm = f"replica_device_setter,norm_{name}/Squeeze"
+        assert f"{norm},/job:worker/task:0/device:CPU:0" in rows
     assert "tf.device,part,/job:ps/task:0/device:CPU:0" in rows
     assert "a GPU that is not there,wish,refused" in rows
+
+
+def test_one_parameter_server_holds_all(project: Project) -> None:
+    found = results(project.run("placement", "laptop"))
+    assert found["where they should be"] == 14
+    total = 4 * (784 * 500 + 500 + 500 * 10 + 10)
+    assert [found[f"bytes on ps-0, {how}"] for how in ("round robin", "greedy", "by layer")] == [
+        total,
+        total,
+        total,
+    ]
 
 
 def test_towers_average_to_the_joined_batchs_gradient(project: Project) -> None:
