@@ -75,14 +75,16 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run
 
 
-def needed(name: str) -> list[str]:
-    """Words for the places that a command needs."""
+def needed(name: str, flag: str = "") -> list[str]:
+    """What a command cannot do without: words for its places, and flags other than this one."""
     known = [each for each in parameters(FUNCTIONS[name]) if each.required]
-    return [
+    words = [
         next(iter(getattr(each.kind.parse, "choices", ("x",))))
         for each in known
         if isinstance(each.kind, Word)
     ]
+    flags = [each.flag for each in known if isinstance(each.kind, Flag) and each.flag != flag]
+    return [*words, *(f"--{each}=workers=1,2" for each in flags)]
 
 
 # ---- A misspelt flag is reported before anything runs
@@ -196,7 +198,7 @@ def test_init_with_force_false_forces_nothing(box: Path) -> None:
     ],
 )
 def test_every_flag_wants_its_value(said: Said, name: str, flag: str) -> None:
-    words = needed(name)
+    words = needed(name, flag)
     dashed = "--" + flag.replace("_", "-")
     needs = f"{dashed} needs a value; write {dashed}=VALUE"
     assert needs in said(name, *words, dashed)

@@ -47,6 +47,13 @@ def test_variables_of_an_agent(name: str, value: str, words: str) -> None:
         (
             {
                 "LAB_EXPERIMENT": "async",
+                "LAB_CLUSTER": '{"ps": ["a:1"], "worker": ["b:1"], "chief": ["c:1"]}',
+            },
+            "async has no use for the job 'chief'; take it out of the description",
+        ),
+        (
+            {
+                "LAB_EXPERIMENT": "async",
                 "LAB_FLAGS": "--epochs '2",
                 "LAB_CLUSTER": '{"ps": ["a:1"], "worker": ["b:1"]}',
             },
@@ -75,6 +82,15 @@ def test_a_flag_that_takes_one_of_several() -> None:
     parser.add_argument("--colour", type=flags.one_of("red", "blue"))
     with pytest.raises(SystemExit):
         flags.parse(parser, ["--colour=green"])
+
+
+@pytest.mark.parametrize("text", ["-0.1", "nan", "inf", "long"])
+def test_a_pause_that_is_none(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = flags.training_flags("Trains.")
+    parser.add_argument("--pause", type=flags.amount)
+    with pytest.raises(SystemExit):
+        flags.parse(parser, [f"--pause={text}"])
+    assert f"argument --pause: {text!r} is not a number from 0" in capsys.readouterr().err
 
 
 # ---- Reasons

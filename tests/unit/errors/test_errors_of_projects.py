@@ -76,6 +76,22 @@ def test_jobs_that_an_experiment_needs(root: Path, monkeypatch: pytest.MonkeyPat
         (root / "clusters/fits.yaml").write_text(CLUSTER)
 
 
+def test_jobs_that_an_experiment_has_no_use_for(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root)
+    text = CLUSTER.replace("ps: {on: [tf1]}", "ps: {on: [tf1]}, chief: {on: [tf1]}")
+    cluster = parse_cluster(text.encode(), "cluster.yaml")
+    words = r"has no use for the job 'chief' of cluster.yaml; take it out"
+    with pytest.raises(InputError, match=words):
+        project.check_jobs(ASYNC, cluster, Path("cluster.yaml"), root)
+
+
+def test_data_for_an_experiment_that_reads_none(root: Path) -> None:
+    with pytest.raises(InputError, match=r"'hello' reads no data; leave out --data_dir"):
+        project.check_data_dir(str(root), EXPERIMENTS["hello"])
+
+
 def test_programs_of_experiments(root: Path) -> None:
     path = root / "scripts" / ASYNC.program
     with pytest.raises(InputError, match=r"is missing; put it there"):
