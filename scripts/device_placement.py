@@ -1,9 +1,9 @@
 """Where operations land: each way to say it, and what TensorFlow makes of it.
 
-A worker builds one small graph after the other, runs it, and reads from TensorFlow's trace on which
-device each operation ran. What it finds goes into `placement-0.csv` in the run's directory, a row
-for each operation. Then it lets three strategies spread a model's variables over the parameter
-servers, and adds up the bytes that each server holds.
+A worker builds one small graph after the other and runs it with `log_device_placement`. Of that log
+it makes a table, `placement-0.csv` in the run's directory, a row for each operation; and compares
+it with TensorFlow's trace, which tells where each operation did run. Then it lets three strategies
+spread a model's variables over the parameter servers, and adds up the bytes that each server holds.
 """
 
 import csv
@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from begin import begin, server_config
 from mnist_model import MODELS
 from placement import GreedyByBytes
-from traces import as_written, where
+from traces import as_written, placement_log, where
 
 from lab.task.flags import parse, task_flags
 from lab.task.program import run_directory, wait_for_start
@@ -34,17 +34,20 @@ if flags.task_index > 0:  # One worker shows it all.
     recorder.write("final", status="succeeded")
     raise SystemExit
 
-table = []  # How it was asked for, the operation, and the device that it ran on.
+table = []  # How it was asked for, the operation, and the device that the log names.
+not_as_logged = []  # Operations that ran elsewhere.
 
 
 def look(how, operations, **options):
     """Run these operations of the default graph, and note where each of them ran."""
-    config = as_written(device_filters=["/job:ps", myself], **options)
-    with tf.Session(server.target, config=config) as session:
+    filters = ["/job:ps", myself]
+    config = as_written(device_filters=filters, log_device_placement=True, **options)
+    with placement_log() as placed, tf.Session(server.target, config=config) as session:
         session.run(tf.global_variables_initializer())
         ran = where(session, operations)
     for name, device in ran.items():
-        table.append((how, name, device))
+        table.append((how, name, placed[name]))
+        not_as_logged.extend([name] if placed[name] != device else [])
     return list(ran.values())
 
 
@@ -91,6 +94,7 @@ with (
 
 right = sum(device.startswith(f"{place}/") for device, place in zip(on, expected, strict=True))
 recorder.write("result", name="where they should be", value=right, low=len(on), high=len(on))
+recorder.write("result", name="elsewhere than logged", value=len(not_as_logged), high=0)
 recorder.write("result", name="refused without soft placement", value=refused, low=1, high=1)
 
 

@@ -1,6 +1,16 @@
-"""Where operations run: TensorFlow tells how it has cut a graph into parts, one for each device."""
+"""Where operations run: TensorFlow tells how it has cut a graph into parts, one for each device.
+
+And where it meant them to run: with `log_device_placement` it prints a line for each operation.
+"""
+
+import contextlib
+import os
+import re
+import tempfile
 
 import tensorflow.compat.v1 as tf
+
+PLACED = re.compile(r"(\S+): \(\w+\): (/job:\S+)")
 
 
 def as_written(**options):
@@ -27,3 +37,23 @@ def where(session, operations, feed=None):
     }
     names = [getattr(operation, "op", operation).name for operation in operations]
     return {name: ran[name] for name in names}
+
+
+@contextlib.contextmanager
+def placement_log():
+    """Catch the placement log; yields the device of each operation that it names, by its name."""
+    placed = {}
+    # TensorFlow prints it from C++, so it is caught where the process's output goes.
+    before = os.dup(1)
+    with tempfile.TemporaryFile("w+b") as caught:
+        os.dup2(caught.fileno(), 1)
+        try:
+            yield placed
+        finally:
+            os.dup2(before, 1)
+            os.close(before)
+            caught.seek(0)
+            for line in caught.read().decode().splitlines():
+                print(line)
+                if match := PLACED.fullmatch(line):
+                    placed[match[1]] = match[2].replace("/replica:0", "")

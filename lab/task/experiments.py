@@ -185,7 +185,11 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="placement.md",
             jobs=("ps", "worker"),
             has_data=False,
-            results=("where they should be", "refused without soft placement"),
+            results=(
+                "where they should be",
+                "elsewhere than logged",
+                "refused without soft placement",
+            ),
             expected="each operation on the device that was asked for; bytes for each strategy",
         ),
         Experiment(

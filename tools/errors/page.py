@@ -88,6 +88,11 @@ _GROUPS: Final = (
         ),
     ),
     (
+        "Sweeping",
+        "`lab sweep`: what is varied is checked before anything starts; the runs are ordinary ones.",
+        ("lab/sweep/", "lab/cli/sweeping.py", "lab/cli/commands/sweep.py"),
+    ),
+    (
         "Predicting",
         "`lab predict`: the saved model of a run, and a picture for it.",
         ("lab/predict/", "lab/cli/asking.py", "lab/cli/commands/predict.py"),
