@@ -61,7 +61,8 @@ def _dispatch(words: list[str]) -> None:
         raise InputError(what, f"{near}see `lab --help`")
     function = _load(command)
     if arguments.asks_for_help(rest):
-        print(help.of_command(command, function))
+        words = [each for each in rest if not each.startswith("-")]
+        print(help.of_command(command, function, words[0] if words else None))
         return
     arguments.call(command.name, function, rest)
 

@@ -51,8 +51,15 @@ def full() -> str:
     return "\n".join(lines)
 
 
-def of_command(command: Command, function: Callable[..., None]) -> str:
-    """What `lab COMMAND --help` says."""
+def of_command(command: Command, function: Callable[..., None], named: str | None = None) -> str:
+    """What `lab COMMAND --help` says.
+
+    Args:
+        command: The command.
+        function: What it calls.
+        named: The first word behind it: of an experiment that is known, its own flags are shown,
+            and of any other word those of all.
+    """
     known = parameters(function)
     lines = [f"lab {command.name}: {command.summary}", "", f"usage: {_usage(command, known)}"]
     places = [parameter for parameter in known if isinstance(parameter.kind, Word)]
@@ -63,12 +70,14 @@ def of_command(command: Command, function: Callable[..., None]) -> str:
         lines += ["", "flags:", *_lines([(_flag(each), _explained(each)) for each in flags])]
     for parameter in known:
         if isinstance(parameter.kind, Rest):
-            program = parameter.kind.known(None)
+            program = parameter.kind.known(named)
             rows = [
                 (f"--{name}" + ("" if flag.is_switch else " VALUE"), flag.help)
                 for name, flag in program.items()
             ]
-            lines += ["", f"{parameter.kind.help}:", *_lines(rows)]
+            several = program == parameter.kind.known(None)
+            heading = parameter.kind.help if several else f"flags of {named}"
+            lines += ["", f"{heading}:", *_lines(rows)] if rows else []
     if command.notes:
         lines += ["", *command.notes]
     lines += ["", "examples:"]

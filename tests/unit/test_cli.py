@@ -300,6 +300,19 @@ def on_a_terminal(project: Path, words: Sequence[str], timeout_s: float = 30) ->
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), shown.decode()
 
 
+def test_the_help_of_an_experiment_has_its_own_flags(project: Path) -> None:
+    told = lab(project, "run", "in-graph", "--help").stdout
+    assert "flags of in-graph:" in told
+    assert "--compare_steps VALUE" in told
+    assert "--ps_strategy" not in told
+    assert "flags of" not in lab(project, "run", "hello", "--help").stdout
+    for words in (["run"], ["run", "nothing-known"], ["run", "--backend", "local"]):
+        told = lab(project, *words, "--help").stdout
+        assert "flags of the programs" in told
+        assert "--ps_strategy VALUE" in told
+        assert "nothing-known" not in told
+
+
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["help", "run"], ["experiments"]])
 def test_no_pager_on_a_terminal(project: Path, words: list[str]) -> None:
     code, shown = on_a_terminal(project, words)
