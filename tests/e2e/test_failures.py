@@ -96,8 +96,10 @@ def test_async_goes_on_from_its_checkpoint_when_a_ps_is_killed(project: Path) ->
         for each in records(project, task)
         if each["attempt"] == 0 and each.get("global_step")
     )
-    assert 0 < resumed[0]["global_step"] <= highest
-    assert summary["steps_redone"] == highest - resumed[0]["global_step"]
+    # A record comes with every 20th local step of each of two workers: the newest checkpoint may be
+    # that much ahead of them.
+    assert 0 < resumed[0]["global_step"] < highest + 2 * 20
+    assert summary["steps_redone"] == max(0, highest - resumed[0]["global_step"])
     # No worker was ended between its number and its update in the last attempt.
     assert (summary["updates_conserved"], summary["updates_lost"]) == (True, 0)
 
