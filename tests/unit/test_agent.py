@@ -15,6 +15,7 @@ import pytest
 from lab.task.states import State
 from lab.task.volume import cancel
 from tests.agents import ROOT, Stage, processes_with, wait_for
+from tests.conditions import lacking
 
 START = 'print("lab kind=start run=r1 job_name=worker task_index=0 seq=0", flush=True)\n'
 STEP = 'print("lab kind=step run=r1 job_name=worker task_index=0 seq=1 loss=0.5", flush=True)\n'
@@ -389,7 +390,7 @@ def test_full_disk_ends_the_run_with_a_reason(stage: Stage) -> None:
         check=False,
     )
     if b"unshare failed" in done.stderr or b"mount:" in done.stderr:
-        pytest.skip("this kernel allows no mount namespaces to this user")
+        lacking("this kernel allows no mount namespaces to this user")
     assert done.returncode == 0, done.stderr.decode()
     text, code, size, end_of_log, end_of_records = json.loads(done.stdout)
     status = json.loads(text)
