@@ -46,6 +46,7 @@ class RunInfo:
         experiment: The experiment's name.
         program: The program's path in `scripts/`; where it is `own`, in the run's `program/`.
         own: Whether it is a program of the user's own, which the run has a copy of.
+        listing: Whether it is run as it was printed, with TensorFlow 1's API.
         cluster_flags: Names of those flags of the cluster that it is started with.
         state: Where the run stands.
         reason: Why it stands there, in words; may be empty.
@@ -106,6 +107,7 @@ class RunInfo:
     submitted_unix: float | None = None
     stopped_unix: float | None = None
     own: bool = False
+    listing: bool = False
     cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
     stall_s: float = STALL_S
     ready_s: float = 0.0
@@ -136,6 +138,7 @@ class RunInfo:
             started_unix=request.submitted_unix,
             submitted_unix=request.submitted_unix,
             own=request.own,
+            listing=request.listing,
             cluster_flags=request.cluster_flags,
             stall_s=request.stall_s,
             ready_s=request.ready_s,

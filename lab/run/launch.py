@@ -104,7 +104,11 @@ def prepare(order: Order, home: Path) -> RunDir:
         **asdict(order.terms),
     )
     if order.program is not None:
-        info = replace(info, cluster_flags=order.program.cluster_flags)
+        info = replace(
+            info,
+            cluster_flags=order.program.cluster_flags,
+            listing=order.program.listing,
+        )
     run = RunDir(home / info.run_id)
     run.create(info)
     if order.program is not None:

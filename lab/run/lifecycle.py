@@ -106,6 +106,7 @@ def submit(run: RunDir, environment: Environment) -> None:
             data_dir=info.data_dir,
             submitted_unix=now,
             own=info.own,
+            listing=info.listing,
             cluster_flags=info.cluster_flags,
             stall_s=info.stall_s,
             ready_s=info.ready_s,

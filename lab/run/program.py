@@ -31,11 +31,13 @@ class OwnProgram:
         path: Where it lies.
         files: It and the modules beside it, relative to its directory.
         cluster_flags: Those flags of the cluster that it can be started with.
+        listing: Whether it is run as it was printed, with TensorFlow 1's API.
     """
 
     path: Path
     files: tuple[Path, ...]
     cluster_flags: tuple[str, ...]
+    listing: bool = False
 
     @property
     def name(self) -> str:

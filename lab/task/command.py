@@ -11,7 +11,7 @@ from pathlib import Path
 import lab
 from lab.task.lazy_keras import put_off
 from lab.task.place import Place
-from lab.task.protocol import CLUSTER_FLAGS, Request, Volume
+from lab.task.protocol import CLUSTER_FLAGS, DATA_DIR, Request, Volume
 
 
 def program_path(place: Place, request: Request) -> Path:
@@ -23,9 +23,12 @@ def program_path(place: Place, request: Request) -> Path:
 
 def argv(place: Place, request: Request) -> list[str]:
     """The command line: the cluster's flags that the program knows, then its own."""
-    data = [f"--data_dir={place.data / request.data_dir}"] if request.data_dir else []
+    # A printed program reads the data as if it had just come: it is told by DATA_DIR.
+    given = request.data_dir and not request.listing
+    data = [f"--data_dir={place.data / request.data_dir}"] if given else []
     return [
         sys.executable,
+        *(["-m", "lab.task.heritage"] if request.listing else []),
         str(program_path(place, request)),
         *_cluster_flags(place, request),
         *data,
@@ -61,6 +64,7 @@ def environ(
         **_no_proxy(request, kept),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         "PYTHONUNBUFFERED": "1",
+        **({DATA_DIR: str(place.data / request.data_dir)} if request.data_dir else {}),
         "TF_CONFIG": json.dumps({"cluster": request.cluster, "task": task}),
         "LAB_TASK": place.task,
         "LAB_RUN_ID": request.run_id,

@@ -47,6 +47,9 @@ CLUSTER_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The flags that tell a program who is who in the cluster, each with its other names."""
 
+DATA_DIR: Final = "LAB_DATA_DIR"
+"""Names the directory with a student's own data to programs that take no flag for it."""
+
 STALL_S: Final[float] = 300
 """Seconds without a new global step that are too many, where nobody says otherwise."""
 
@@ -83,6 +86,7 @@ class Request:
         program: The program's path, absolute or relative to the scripts directory; where it is
             `own`, relative to the run's `program/`.
         own: Whether it is a program of the user's own, which came with the request.
+        listing: Whether it is run as it was printed, with TensorFlow 1's API.
         cluster_flags: Names of those flags of the cluster that it is started with.
         args: Further arguments of the program, behind the standard flags.
         cluster: TensorFlow's cluster spec of the environment.
@@ -108,6 +112,7 @@ class Request:
     data_dir: str = ""
     submitted_unix: float = 0.0
     own: bool = False
+    listing: bool = False
     cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
     stall_s: float = STALL_S
     ready_s: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated
 
 from lab.backends import Environment
@@ -17,7 +18,7 @@ from lab.cli.terms import resumed
 from lab.cli.terms import terms as terms_of
 from lab.cli.times import duration
 from lab.cluster import load_cluster
-from lab.errors import InterruptError
+from lab.errors import InputError, InterruptError
 from lab.run import project
 from lab.run.conduct import conduct
 from lab.run.directory import RunDir, runs_dir
@@ -95,6 +96,9 @@ def command(
             "what is done to it: kill worker-1 after 500 steps; cut:5s tf2", asked, shows="FAULTS"
         ),
     ] = None,
+    listing: Annotated[
+        bool, Switch("run your program as it was printed in 2017, with TensorFlow 1's API")
+    ] = False,
     resume: Annotated[
         str | None, Flag("go on from the checkpoints of this run", shows="RUN")
     ] = None,
@@ -106,6 +110,11 @@ def command(
 ) -> None:
     """Train an experiment from its start to its end."""
     own = read_program(experiment) if names_a_program(experiment) else None
+    if listing:
+        if own is None:
+            what = f"--listing: {experiment} is an experiment of the lab"
+            raise InputError(what, "name the path of a printed program")
+        own = replace(own, listing=True)
     path = project.cluster_path(cluster)
     described = load_cluster(path)
     root = project.find_root(path)

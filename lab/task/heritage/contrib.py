@@ -1,0 +1,140 @@
+"""The parts of `tf.contrib` that printed programs use, with the behaviour of TensorFlow 1.4.
+
+TensorFlow 2 has none of it. What is here are the regularizers, the initializer and the layer of
+`tf.contrib.layers`, and the placement strategies of `tf.contrib.training`.
+"""
+
+from __future__ import annotations
+
+import numbers
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+Regularizer = Callable[[Any], Any]
+
+
+def _regularizer(scale: float, name: str, penalty: Callable[[Any], Any]) -> Regularizer:
+    if isinstance(scale, numbers.Integral):
+        raise ValueError(f"scale cannot be an integer: {scale}")  # noqa: TRY004  (as it was)
+    if scale < 0:
+        raise ValueError(f"Setting a scale less than 0 on a regularizer: {scale}")
+    if scale == 0:
+        return lambda _: None
+
+    def regularizer(weights: Any) -> Any:
+        with tf.name_scope(name):
+            return tf.multiply(
+                tf.convert_to_tensor(scale, weights.dtype.base_dtype), penalty(weights)
+            )
+
+    return regularizer
+
+
+def l2_regularizer(scale: float, scope: str | None = None) -> Regularizer:
+    """A function that gives scale / 2 times the sum of squares; None where the scale is 0."""
+    return _regularizer(scale, scope or "l2_regularizer", tf.nn.l2_loss)
+
+
+def l1_regularizer(scale: float, scope: str | None = None) -> Regularizer:
+    """A function that gives scale times the sum of absolute values; None where the scale is 0."""
+    return _regularizer(
+        scale, scope or "l1_regularizer", lambda weights: tf.reduce_sum(tf.abs(weights))
+    )
+
+
+def xavier_initializer(
+    uniform: bool = True, seed: int | None = None, dtype: Any = tf.float32
+) -> Any:
+    """Glorot and Bengio's (2010): a variance of 2 / (inputs + outputs)."""
+    kind = "uniform" if uniform else "truncated_normal"
+    return tf.variance_scaling_initializer(1.0, "fan_avg", kind, seed=seed, dtype=dtype)
+
+
+def fully_connected(  # noqa: PLR0917  (the arguments in their old order)
+    inputs: Any,
+    num_outputs: int,
+    activation_fn: Callable[[Any], Any] | None = tf.nn.relu,
+    normalizer_fn: Callable[..., Any] | None = None,
+    normalizer_params: dict[str, Any] | None = None,
+    weights_initializer: Any = None,
+    weights_regularizer: Regularizer | None = None,
+    biases_initializer: Any = tf.zeros_initializer,
+    biases_regularizer: Regularizer | None = None,
+    reuse: Any = None,
+    variables_collections: Any = None,
+    outputs_collections: Any = None,
+    trainable: bool = True,
+    scope: Any = None,
+) -> Any:
+    """A layer: `weights` [inputs, num_outputs], `biases` unless normalized, an activation."""
+    initial = biases_initializer() if isinstance(biases_initializer, type) else biases_initializer
+    with tf.variable_scope(scope, "fully_connected", [inputs], reuse=reuse):
+        inputs = tf.convert_to_tensor(inputs)
+        kept = {"dtype": inputs.dtype.base_dtype, "trainable": trainable}
+        weights = tf.get_variable(
+            "weights",
+            [inputs.shape[-1], num_outputs],
+            initializer=weights_initializer or xavier_initializer(),
+            regularizer=weights_regularizer,
+            collections=variables_collections,
+            **kept,
+        )
+        outputs = tf.tensordot(inputs, weights, [[inputs.shape.rank - 1], [0]])
+        if normalizer_fn is not None:
+            outputs = normalizer_fn(outputs, **(normalizer_params or {}))
+        elif initial is not None:
+            biases = tf.get_variable(
+                "biases",
+                [num_outputs],
+                initializer=initial,
+                regularizer=biases_regularizer,
+                collections=variables_collections,
+                **kept,
+            )
+            outputs = tf.nn.bias_add(outputs, biases)
+        if activation_fn is not None:
+            outputs = activation_fn(outputs)
+        for name in (
+            [outputs_collections]
+            if isinstance(outputs_collections, str)
+            else outputs_collections or ()
+        ):
+            tf.add_to_collection(name, outputs)
+        return outputs
+
+
+def byte_size_load_fn(op: Any) -> int:
+    """The bytes of a variable, as its operation says."""
+    shape = tf.TensorShape(op.get_attr("shape"))
+    shape.assert_is_fully_defined()
+    return int(shape.num_elements() * tf.as_dtype(op.get_attr("dtype")).size)
+
+
+class GreedyLoadBalancingStrategy:
+    """Gives each variable to the parameter server that has the least load so far."""
+
+    def __init__(self, num_tasks: int, load_fn: Callable[[Any], float]) -> None:
+        self._load_fn = load_fn
+        self._loads = np.zeros(num_tasks)
+
+    def __call__(self, op: Any) -> int:
+        """The task of the next variable."""
+        task = int(np.argmin(self._loads))
+        self._loads[task] += self._load_fn(op)
+        return task
+
+
+class RandomStrategy:
+    """Gives each variable to any parameter server; every worker draws the same."""
+
+    def __init__(self, num_ps_tasks: int, seed: int = 0) -> None:
+        self._num_tasks = num_ps_tasks
+        self._seed = seed
+
+    def __call__(self, op: Any) -> int:
+        """The task of the next variable."""
+        return random.Random(f"{self._seed} {op.name}").randrange(self._num_tasks)  # noqa: S311

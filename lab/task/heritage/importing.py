@@ -1,0 +1,124 @@
+"""`import tensorflow` in a printed program: TensorFlow 1's API, on the TensorFlow that is here.
+
+Only the program and the modules beside it see it. TensorFlow itself, and what it imports, goes on
+with its own.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+_TODAY: Final = ("tensorflow.python", "tensorflow.core", "tensorflow.compat")
+"""What there was and is under the same name."""
+
+_CONTRIB: Final = "TensorFlow 2 has no tf.contrib; of it there are layers, learn.datasets, training"
+
+
+class Old(ModuleType):
+    """A module of TensorFlow 1: what it is given, and behind it what TensorFlow still has."""
+
+    def __init__(
+        self, name: str, members: Mapping[str, Any], behind: ModuleType | None = None, why: str = ""
+    ) -> None:
+        super().__init__(name)
+        self.__dict__.update(members)
+        self.__dict__["_behind"] = behind
+        self.__dict__["_why"] = why or "TensorFlow 2 has it no longer"
+
+    def __getattr__(self, name: str) -> Any:
+        behind = self.__dict__["_behind"]
+        if behind is not None and hasattr(behind, name):
+            return getattr(behind, name)
+        raise AttributeError(_missing(self.__name__, name, self.__dict__["_why"]))
+
+
+def _missing(module: str, name: str, why: str) -> str:
+    short = module.replace("tensorflow", "tf", 1)
+    return f"{short}.{name} is not available: {why}"
+
+
+def tensorflow_1() -> Old:
+    """TensorFlow 1's API, with graphs and sessions; switches this process to its behaviour."""
+    import tensorflow.compat.v1 as tf  # noqa: PLC0415  (3 s, and only where a program runs)
+
+    from lab.task.heritage import contrib, digits  # noqa: PLC0415
+
+    tf.disable_v2_behavior()
+    base = "tensorflow.contrib"
+    datasets = {"mnist": Old(f"{base}.learn.datasets.mnist", vars_of(digits), why=_CONTRIB)}
+    learn = {"datasets": Old(f"{base}.learn.datasets", datasets, why=_CONTRIB)}
+    layers = {
+        name: getattr(contrib, name)
+        for name in ("l1_regularizer", "l2_regularizer", "xavier_initializer", "fully_connected")
+    }
+    training = {
+        name: getattr(contrib, name)
+        for name in ("GreedyLoadBalancingStrategy", "RandomStrategy", "byte_size_load_fn")
+    }
+    contribs = {
+        "layers": Old(f"{base}.layers", layers, why=_CONTRIB),
+        "learn": Old(f"{base}.learn", learn, why=_CONTRIB),
+        "training": Old(f"{base}.training", training, why=_CONTRIB),
+    }
+    tutorials = "tensorflow.examples.tutorials"
+    mnist = {"input_data": Old(f"{tutorials}.mnist.input_data", vars_of(digits))}
+    examples = {
+        "tutorials": Old(tutorials, {"mnist": Old(f"{tutorials}.mnist", mnist)}),
+    }
+    return Old(
+        "tensorflow",
+        {
+            "contrib": Old(base, contribs, why=_CONTRIB),
+            "examples": Old("tensorflow.examples", examples),
+        },
+        behind=tf,
+    )
+
+
+def vars_of(module: ModuleType) -> dict[str, Any]:
+    """What a module offers: the names without an underscore that it defines itself."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    }
+
+
+def provide(folder: Path, top: Old) -> None:
+    """Give this API to the program and the modules in a directory, from now on."""
+    modern = builtins.__import__
+
+    def import_old(
+        name: str,
+        globals: Mapping[str, object] | None = None,  # noqa: A002  (as Python calls it)
+        locals: Mapping[str, object] | None = None,  # noqa: A002
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        first, _, rest = name.partition(".")
+        if level or first != "tensorflow" or not _lies_in(folder, globals):
+            return modern(name, globals, locals, fromlist or (), level)
+        if name.startswith(_TODAY):
+            found = modern(name, globals, locals, fromlist or (), level)
+            return found if fromlist else top
+        module: Any = top
+        try:
+            for part in filter(None, rest.split(".")):
+                module = getattr(module, part)
+            for each in fromlist or ():
+                if each != "*":
+                    getattr(module, each)
+        except AttributeError as error:
+            raise ImportError(str(error), name=name) from None
+        return module if fromlist else top
+
+    builtins.__import__ = import_old
+
+
+def _lies_in(folder: Path, globals_: Mapping[str, object] | None) -> bool:
+    file = (globals_ or {}).get("__file__")
+    return isinstance(file, str) and Path(file).resolve().is_relative_to(folder)
