@@ -3,9 +3,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install run test test-gpu check lint torture clean-end band bench lock golden errors clean
+.PHONY: help install run heritage test test-gpu check lint torture clean-end band bench lock golden errors clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,6 +15,8 @@ install: $(VENV)/.host  ## the host's part alone, without TensorFlow: what a box
 
 run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, for a few epochs
 	$(LAB) run async --epochs 3 --backend auto
+
+heritage: $(OLD)/.complete  ## the Python for programs of 2017: Estimator, and Horovod (8 minutes)
 
 test: $(VENV)/.dev  ## unit, golden, property and real end-to-end tests
 	$(BIN)/python -m pytest
@@ -62,5 +65,21 @@ $(VENV)/.host $(VENV)/.tensorflow $(VENV)/.dev: $(VENV)/.%: requirements/%.txt p
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
+# A Python of its own: Horovod is compiled against the last TensorFlow that has Estimator.
+
+$(OLD)/.complete: export HOROVOD_WITH_TENSORFLOW := 1
+$(OLD)/.complete: export HOROVOD_WITH_GLOO := 1
+$(OLD)/.complete: export HOROVOD_WITHOUT_MPI := 1
+$(OLD)/.complete: requirements/heritage.txt requirements/horovod.txt
+	$(PYTHON) tools/require.py heritage
+	rm -rf $(OLD)
+	$(PYTHON) -m venv $(OLD)
+	$(OLD)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements/heritage.txt
+	PATH="$(CURDIR)/$(OLD)/bin:$$PATH" $(OLD)/bin/python -m pip install --quiet \
+		--disable-pip-version-check --no-build-isolation --no-deps --no-binary horovod \
+		--require-hashes -r requirements/horovod.txt
+	touch $@
+
 clean:  ## remove what the targets above made; runs/ stays
-	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(OLD) .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lab.images import CURRENT
+
 if TYPE_CHECKING:
     from lab.cluster import Cluster
     from lab.gpus import Inventory
@@ -74,6 +76,7 @@ class Plan:
         notices: One line each, for the user: what was clamped or left out.
         shortfalls: Those of the notices by which tasks get less than the description says.
         reasons: One line for each node with cards, why it got them, and one for each task's CPUs.
+        tensorflow: The version that its tasks have, a key of `lab.images.IMAGES`.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Plan:
     notices: tuple[str, ...] = ()
     shortfalls: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    tensorflow: str = CURRENT.tensorflow
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec: job to list of `node:port`."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from lab.backends.compose.downloads import CPU
 from lab.build import build
 from lab.cluster import load_cluster
 from lab.gpus import take_inventory
+from lab.images import HERITAGE
 from lab.plan import place
 from lab.render.compose import BASE_IMAGE
 from tests import engine as engines
@@ -65,6 +67,14 @@ def image(engine: engines.Engine, variables: pytest.MonkeyPatch) -> str:
     # Plans with GPUs run in the same image: the engine's fake hook has no cards to give.
     variables.setenv("LAB_IMAGE", name)
     return name
+
+
+@pytest.fixture(scope="session")
+def heritage_image(image: str) -> str:
+    """The image for programs of 2017, with Horovod compiled in it."""
+    cluster = load_cluster(engines.ROOT / "cluster.yaml")
+    plan = replace(place(cluster, take_inventory("none", cluster)), tensorflow=HERITAGE.tensorflow)
+    return build(plan, root=engines.ROOT, say=lambda _: None)
 
 
 @pytest.fixture(scope="session")

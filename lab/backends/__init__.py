@@ -72,6 +72,7 @@ class Environment(Protocol):
     project: str
     folder: str  # the project's directory, or "" where it is not known any more
     cluster_sha256: str
+    tensorflow: str  # the version that its tasks have, as the plan names it
 
     @property
     def is_here(self) -> bool:

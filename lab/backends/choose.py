@@ -76,17 +76,18 @@ def choose(name: str, plan: Plan, root: Path, known: Sequence[Backend], say: Say
     raise LabError(", ".join(f"backend {each}: {fault}" for each, fault in faults.items()))
 
 
-def check_same(environment: Environment, sha256: str, description: str, root: Path) -> None:
-    """See that an environment was booted in this project, from this description as it is now.
+def check_same(environment: Environment, plan: Plan, description: str, root: Path) -> None:
+    """See that an environment was booted in this project, for this plan as it is now.
 
     Args:
         environment: It bears the name that this description gives.
-        sha256: Digest of this description.
-        description: Its path, for the message.
+        plan: What is to be up.
+        description: The path that it was made from, for the message.
         root: This project's directory.
 
     Raises:
-        InputError: It was not: its tasks run another folder's programs, or stand otherwise.
+        InputError: It was not: its tasks run another folder's programs, stand otherwise, or have
+            another TensorFlow.
     """
     if environment.folder and Path(environment.folder).resolve() != root.resolve():
         raise InputError(
@@ -94,11 +95,17 @@ def check_same(environment: Environment, sha256: str, description: str, root: Pa
             f" {visible(environment.folder)}",
             f"go there, `lab down {environment.project}` it, or give this one another `name:`",
         )
-    if environment.cluster_sha256 != sha256:
+    if environment.cluster_sha256 != plan.cluster_sha256:
         raise InputError(
             f"environment {environment.project!r} ({environment.backend}) was booted from another"
             f" state of {description}",
             "undo the change to the description, or `lab down` and run it again",
+        )
+    if environment.tensorflow != plan.tensorflow:
+        raise InputError(
+            f"environment {environment.project!r} ({environment.backend}) is up with TensorFlow"
+            f" {environment.tensorflow}, and this needs {plan.tensorflow}",
+            f"`lab down {environment.project}` and run it again",
         )
 
 

@@ -52,6 +52,10 @@ COMMANDS: Final[Mapping[str, Command]] = {
                     'lab run async --on-failure restart --fault "kill worker-1 after 500 steps"',
                     "a worker that dies comes back",
                 ),
+                (
+                    "lab run --listing printed.py --cluster clusters/book.yaml",
+                    "a program that a book of 2017 prints, unchanged",
+                ),
             ),
             "run",
             matters=True,

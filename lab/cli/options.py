@@ -7,6 +7,7 @@ from typing import Annotated
 from lab.backends.choose import BACKENDS
 from lab.cli.arguments import Flag, Switch
 from lab.cli.values import one_of
+from lab.images import CURRENT, HERITAGE, IMAGES
 
 AsJson = Annotated[bool, Switch("print JSON, for a program")]
 ClusterFile = Annotated[
@@ -35,6 +36,15 @@ Strict = Annotated[
 RunsDir = Annotated[
     str | None,
     Flag("where runs are kept (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),
+]
+Tensorflow = Annotated[
+    str | None,
+    Flag(
+        f"the tasks' TensorFlow: {CURRENT.tensorflow}, or {HERITAGE.tensorflow} with Estimator and"
+        " Horovod",
+        one_of(*IMAGES),
+        shows="VERSION",
+    ),
 ]
 EnvironmentName = Annotated[
     str | None, Flag("the environment (default: the one of ./cluster.yaml)", shows="NAME")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab.backends.choose import AUTO
 from lab.busy import busy
@@ -11,6 +11,7 @@ from lab.cluster import Cluster
 from lab.cluster.dealing import gpus as count_gpus
 from lab.errors import LabError
 from lab.gpus import take_inventory
+from lab.images import CURRENT
 from lab.plan import Plan, place
 
 
@@ -50,19 +51,22 @@ class Draft:
             say(f"warning: {line}")
 
 
-def draft(cluster: Cluster, mode: str, *, explain: bool) -> Draft:
+def draft(
+    cluster: Cluster, mode: str, *, explain: bool, tensorflow: str = CURRENT.tensorflow
+) -> Draft:
     """Place a description on the box.
 
     Args:
         cluster: The description.
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         explain: Say why each node has its cards and each task its CPUs.
+        tensorflow: The version that the tasks are to have.
 
     Raises:
         LabError: It does not fit the box.
     """
     inventory = take_inventory(mode, cluster)
-    plan = place(cluster, inventory)
+    plan = replace(place(cluster, inventory), tensorflow=tensorflow)
     if explain:
         for reason in plan.reasons:
             say(reason)

@@ -63,12 +63,14 @@ class Asked:
         """
         workers = points[0].workers
         cluster = self.cluster if workers is None else with_workers(self.cluster, workers)
-        draft = planning.draft(cluster, self.gpus, explain=False)
+        draft = planning.draft(
+            cluster, self.gpus, explain=False, tensorflow=self.experiment.tensorflow
+        )
         plan = draft.plan
         known = backends()
         chosen = choose(self.backend, plan, self.root, known, tell)
         if chosen.environment is not None:
-            check_same(chosen.environment, plan.cluster_sha256, str(self.path), self.root)
+            check_same(chosen.environment, plan, str(self.path), self.root)
         else:
             draft.heed(strict=False)
             bring_leftovers_home(chosen.backend, plan.name, home, say)

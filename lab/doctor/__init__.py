@@ -14,6 +14,7 @@ from lab.doctor.asking import ask
 from lab.doctor.model import Finding, Need, Report, Verdict
 from lab.errors import LabError
 from lab.gpus import Fault, Inventory, survey
+from lab.images import CURRENT
 from lab.task.text import short
 from lab.threads import later, within
 
@@ -243,6 +244,4 @@ def _no_cards() -> Inventory:
 
 def _pin() -> str:
     """The version of TensorFlow that lab was tried with, `2.21.*`."""
-    from lab.render.compose import CPU_IMAGE, TENSORFLOW  # noqa: PLC0415
-
-    return TENSORFLOW[CPU_IMAGE].partition("==")[2]
+    return CURRENT.pin

@@ -5,21 +5,24 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from lab.cluster import load_cluster
 from lab.errors import InputError, LabError
 from lab.gpus import take_inventory
+from lab.images import CURRENT
 from lab.plan import Plan, place
 from lab.render.compose import render
-from lab.render.header import read_mode
+from lab.render.header import Recorded, read_recorded
 from lab.task.protocol import write_atomically
 from lab.task.text import short, visible
 
 __all__ = [
+    "Recorded",
     "plan_file",
-    "read_mode",
-    "recorded_mode",
+    "read_recorded",
+    "recorded",
     "render",
     "render_file",
     "render_plan",
@@ -28,24 +31,26 @@ __all__ = [
 ]
 
 
-def plan_file(cluster_path: Path, mode: str) -> Plan:
+def plan_file(cluster_path: Path, mode: str, tensorflow: str = CURRENT.tensorflow) -> Plan:
     """Read a description and place it.
 
     Args:
         cluster_path: The description.
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        tensorflow: The version that its tasks are to have.
 
     Raises:
         LabError: It cannot be read, has faults, or does not fit the box.
     """
     cluster = load_cluster(cluster_path)
-    return place(cluster, take_inventory(mode, cluster))
+    return replace(place(cluster, take_inventory(mode, cluster)), tensorflow=tensorflow)
 
 
 def render_file(
     cluster_path: Path,
     mode: str,
     *,
+    tensorflow: str = CURRENT.tensorflow,
     relative_to: Path = Path(),
     say: Callable[[str], None] | None = None,
 ) -> str:
@@ -54,6 +59,7 @@ def render_file(
     Args:
         cluster_path: The description.
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        tensorflow: The version that its tasks are to have.
         relative_to: The directory of the rendered file: its header names the description from
             there, so that it is the same wherever the command is called.
         say: Receives the plan's notices, one line each.
@@ -64,7 +70,7 @@ def render_file(
     Raises:
         LabError: The description cannot be read, has faults, or does not fit the box.
     """
-    plan = plan_file(cluster_path, mode)
+    plan = plan_file(cluster_path, mode, tensorflow)
     if say is not None:
         for notice in plan.notices:
             say(notice)
@@ -77,9 +83,9 @@ def render_plan(plan: Plan, cluster_path: Path, *, relative_to: Path = Path()) -
     return render(plan, cluster_file=Path(name).as_posix())
 
 
-def recorded_mode(path: Path) -> str | None:
-    """How GPUs are pinned in a rendered file; None where there is no such file or header."""
-    return read_mode(_present(path))
+def recorded(path: Path) -> Recorded | None:
+    """How a rendered file was made; None where there is no such file or header."""
+    return read_recorded(_present(path))
 
 
 def stale_diff(path: Path, text: str) -> str:

@@ -5,19 +5,12 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from lab.images import IMAGES
 from lab.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.render.emit import Block, Value, Variable, compose_yaml
 from lab.render.header import header
 from lab.sizes import memory_for_engine
 from lab.task.link import MTU
-
-CPU_IMAGE: Final = "lab:cpu"
-CUDA_IMAGE: Final = "lab:cuda"
-TENSORFLOW: Final = {
-    CPU_IMAGE: "tensorflow-cpu==2.21.*",
-    CUDA_IMAGE: "tensorflow[and-cuda]==2.21.*",
-}
-"""What pip installs into each image, unless `LAB_TENSORFLOW` says something else."""
 
 BASE_IMAGE: Final = "python:3.11-slim-bookworm"
 
@@ -41,7 +34,11 @@ _COMMENTS: Final = {
 
 def image_of(plan: Plan) -> str:
     """The image that a plan's containers use, unless `LAB_IMAGE` names another."""
-    return CUDA_IMAGE if any(task.gpus for task in plan.tasks) else CPU_IMAGE
+    return IMAGES[plan.tensorflow].name(gpus=_has_gpus(plan))
+
+
+def _has_gpus(plan: Plan) -> bool:
+    return any(task.gpus for task in plan.tasks)
 
 
 def render(plan: Plan, *, cluster_file: str = "cluster.yaml") -> str:
@@ -57,7 +54,7 @@ def render(plan: Plan, *, cluster_file: str = "cluster.yaml") -> str:
     blocks = _Blocks(plan)
     services: dict[str, Value] = {}
     # One service builds the image for all: compose builds once for each service that says how.
-    build: dict[str, Value] = {"build": _build(image_of(plan))}
+    build: dict[str, Value] = {"build": _build(plan)}
     for node in plan.nodes:
         services[node.name] = _anchor(node, blocks, build)
         build = {}
@@ -87,25 +84,30 @@ class _Blocks:
     """What services have in common; each is written once."""
 
     def __init__(self, plan: Plan) -> None:
-        self.service = Block(_service(image_of(plan)), name="service")
+        self.service = Block(_service(plan), name="service")
         self.anchor = Block(_ANCHOR, (self.service,), "anchor")
         self.task = Block(_TASK, (self.service,), "task")
         self.no_gpu = Block(NO_GPU, name="no-gpu")
         self.gpu = Block({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, name="gpu")
         self.environment = Block(_environment(plan), name="environment")
-        labels = {"lab.project": plan.name, "lab.cluster-sha256": plan.cluster_sha256}
+        labels = {
+            "lab.project": plan.name,
+            "lab.cluster-sha256": plan.cluster_sha256,
+            "lab.tensorflow": plan.tensorflow,
+        }
         self.labels = Block(labels, name="labels")
 
     def used(self, plan: Plan) -> list[Block]:
         """Those that some service merges, each behind the ones that it merges itself."""
-        gpu = [self.gpu] if any(task.gpus for task in plan.tasks) else []
+        gpu = [self.gpu] if _has_gpus(plan) else []
         first = [self.service, self.anchor, self.task, self.environment, self.no_gpu]
         return [*first, *gpu, self.labels]
 
 
-def _service(image: str) -> dict[str, Value]:
+def _service(plan: Plan) -> dict[str, Value]:
+    variable = IMAGES[plan.tensorflow].variable
     return {
-        "image": Variable(f"${{LAB_IMAGE:-{image}}}"),
+        "image": Variable(f"${{{variable}_IMAGE:-{image_of(plan)}}}"),
         "pull_policy": "never",
         "init": True,
         "user": "1000:1000",
@@ -117,14 +119,22 @@ def _service(image: str) -> dict[str, Value]:
     }
 
 
-def _build(image: str) -> dict[str, Value]:
+def _build(plan: Plan) -> dict[str, Value]:
+    image = IMAGES[plan.tensorflow]
+    wanted = image.requirement(gpus=_has_gpus(plan))
+    tensorflow = Variable(f"${{{image.variable}_TENSORFLOW:-{wanted}}}")
+    horovod: dict[str, Value] = {}
+    if image.horovod:
+        operations = Variable("${LAB_HOROVOD_GPU_OPERATIONS:-}")
+        horovod = {"HOROVOD": image.horovod, "HOROVOD_GPU_OPERATIONS": operations}
     return {
         "context": ".",
         "dockerfile": "Dockerfile.gpu",
         "network": Variable("${LAB_BUILD_NETWORK:-default}"),
         "args": {
             "BASE_IMAGE": Variable(f"${{LAB_BASE_IMAGE:-{BASE_IMAGE}}}"),
-            "TENSORFLOW": Variable(f"${{LAB_TENSORFLOW:-{TENSORFLOW[image]}}}"),
+            "TENSORFLOW": tensorflow,
+            **horovod,
         },
     }
 
@@ -173,6 +183,7 @@ def _environment(plan: Plan) -> dict[str, Value]:
         "LAB_RUNS": "/runs",
         "LAB_SCRIPTS": "/lab/scripts",
         "LAB_DATA": "/lab/data",
+        "LAB_TENSORFLOW_VERSION": plan.tensorflow,
         "LAB_EXPERIMENT": Variable("${LAB_EXPERIMENT:-}"),
         "LAB_FLAGS": Variable("${LAB_FLAGS:-}"),
     }

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 from lab.plan import Plan
 from lab.task.text import visible
 
-_STATE = re.compile(r"^# lab: gpus=(uuid|index|none) cluster-sha256=[0-9a-f]{64}$", re.MULTILINE)
+_STATE = re.compile(
+    r"^# lab: gpus=(uuid|index|none) tensorflow=([0-9.]+) cluster-sha256=[0-9a-f]{64}$",
+    re.MULTILINE,
+)
 _WITHIN: Final = 2000  # characters; what stands further down is not the header
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """How a file was rendered, beside what its description says.
+
+    Attributes:
+        mode: How GPUs are pinned: `uuid`, `index` or `none`.
+        tensorflow: The version that its tasks have.
+    """
+
+    mode: str
+    tensorflow: str
 
 
 def header(plan: Plan, cluster_file: str) -> str:
@@ -29,7 +46,8 @@ def header(plan: Plan, cluster_file: str) -> str:
         f"# LAB_EXPERIMENT=async docker compose up --exit-code-from {last}\n"
         "#                              trains once and ends\n"
         "#\n"
-        f"# lab: gpus={plan.mode} cluster-sha256={plan.cluster_sha256}\n"
+        f"# lab: gpus={plan.mode} tensorflow={plan.tensorflow}"
+        f" cluster-sha256={plan.cluster_sha256}\n"
         "\n"
     )
 
@@ -40,7 +58,7 @@ def leader(plan: Plan) -> str:
     return "ps-0" if "ps-0" in names else names[0]
 
 
-def read_mode(text: str) -> str | None:
-    """How GPUs are pinned in a rendered file, by its header; None where it has none."""
+def read_recorded(text: str) -> Recorded | None:
+    """How a rendered file was made, by its header; None where it has none."""
     state = _STATE.search(text[:_WITHIN])
-    return None if state is None else state.group(1)
+    return None if state is None else Recorded(*state.groups())

@@ -47,6 +47,8 @@ class RunInfo:
         program: The program's path in `scripts/`; where it is `own`, in the run's `program/`.
         own: Whether it is a program of the user's own, which the run has a copy of.
         listing: Whether it is run as it was printed, with TensorFlow 1's API.
+        faithful: Whether a listing's polls of 30 seconds stay as they were.
+        mend: Whether the known faults of printed synchronous programs are mended.
         cluster_flags: Names of those flags of the cluster that it is started with.
         state: Where the run stands.
         reason: Why it stands there, in words; may be empty.
@@ -108,6 +110,8 @@ class RunInfo:
     stopped_unix: float | None = None
     own: bool = False
     listing: bool = False
+    faithful: bool = False
+    mend: bool = False
     cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
     stall_s: float = STALL_S
     ready_s: float = 0.0
@@ -139,6 +143,8 @@ class RunInfo:
             submitted_unix=request.submitted_unix,
             own=request.own,
             listing=request.listing,
+            faithful=request.faithful,
+            mend=request.mend,
             cluster_flags=request.cluster_flags,
             stall_s=request.stall_s,
             ready_s=request.ready_s,

@@ -108,6 +108,8 @@ def prepare(order: Order, home: Path) -> RunDir:
             info,
             cluster_flags=order.program.cluster_flags,
             listing=order.program.listing,
+            faithful=order.program.faithful,
+            mend=order.program.mend,
         )
     run = RunDir(home / info.run_id)
     run.create(info)

@@ -107,6 +107,8 @@ def submit(run: RunDir, environment: Environment) -> None:
             submitted_unix=now,
             own=info.own,
             listing=info.listing,
+            faithful=info.faithful,
+            mend=info.mend,
             cluster_flags=info.cluster_flags,
             stall_s=info.stall_s,
             ready_s=info.ready_s,

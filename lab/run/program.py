@@ -32,12 +32,16 @@ class OwnProgram:
         files: It and the modules beside it, relative to its directory.
         cluster_flags: Those flags of the cluster that it can be started with.
         listing: Whether it is run as it was printed, with TensorFlow 1's API.
+        faithful: Whether a listing's polls of 30 seconds stay as they were.
+        mend: Whether the known faults of printed synchronous programs are mended.
     """
 
     path: Path
     files: tuple[Path, ...]
     cluster_flags: tuple[str, ...]
     listing: bool = False
+    faithful: bool = False
+    mend: bool = False
 
     @property
     def name(self) -> str:

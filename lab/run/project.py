@@ -75,14 +75,15 @@ def experiment(name: str) -> Experiment:
     return found
 
 
-def experiment_of(program: OwnProgram, cluster: Cluster) -> Experiment:
-    """A program of one's own as an experiment without a name in the registry."""
+def experiment_of(program: OwnProgram, cluster: Cluster, tensorflow: str) -> Experiment:
+    """A program of one's own, on this TensorFlow, as an experiment that no registry has."""
     return Experiment(
         name=program.name,
         program=program.path.name,
         summary="a program of your own",
         jobs=(),
         services=tuple(job for job in SERVICES if job in cluster.jobs),
+        tensorflow=tensorflow,
     )
 
 

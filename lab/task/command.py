@@ -28,12 +28,20 @@ def argv(place: Place, request: Request) -> list[str]:
     data = [f"--data_dir={place.data / request.data_dir}"] if given else []
     return [
         sys.executable,
-        *(["-m", "lab.task.heritage"] if request.listing else []),
+        *_runner(request),
         str(program_path(place, request)),
         *_cluster_flags(place, request),
         *data,
         *request.args,
     ]
+
+
+def _runner(request: Request) -> list[str]:
+    """What stands before a printed program: the module that gives it TensorFlow 1."""
+    if not request.listing:
+        return []
+    switches = {"--faithful": request.faithful, "--mend": request.mend}
+    return ["-m", "lab.task.heritage", *(name for name, given in switches.items() if given)]
 
 
 def _cluster_flags(place: Place, request: Request) -> list[str]:

@@ -43,6 +43,11 @@ def request_for(place: Place) -> Request:
             f"LAB_EXPERIMENT: {experiment.name} has no use for the job {idle[0]!r}; "
             "take it out of the description"
         )
+    if place.tensorflow and place.tensorflow != experiment.tensorflow:
+        raise OnceError(
+            f"LAB_EXPERIMENT: {experiment.name} needs TensorFlow {experiment.tensorflow}, and this"
+            f" is {place.tensorflow}; render with --tensorflow {experiment.tensorflow}"
+        )
     try:
         flags = shlex.split(place.flags)
     except ValueError as error:

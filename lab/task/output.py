@@ -266,7 +266,8 @@ class Output(threading.Thread):
             return None
         if record is None:
             return None
-        self._writes_records = True
+        # One that tells events alone may well print its steps, as a listing does.
+        self._writes_records = self._writes_records or record["kind"] != "event"
         self.started = self.started or _is_ready(record)
         self.training = self.training or record["kind"] in _TRAINING
         return record

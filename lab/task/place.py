@@ -31,6 +31,8 @@ class Place:
         gpus: The cards that it was given, as their device ids; `all` where nothing pins them.
         experiment: The experiment that the leader is to start at boot, or "".
         flags: Further arguments of that experiment, as one would type them.
+        tensorflow: The version that its programs have, as experiments name it; "" where nobody
+            says.
     """
 
     project: str
@@ -43,6 +45,7 @@ class Place:
     gpus: str = ""
     experiment: str = ""
     flags: str = ""
+    tensorflow: str = ""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Place:
@@ -74,6 +77,7 @@ class Place:
             gpus=_gpus(environ),
             experiment=environ.get("LAB_EXPERIMENT", ""),
             flags=environ.get("LAB_FLAGS", ""),
+            tensorflow=environ.get("LAB_TENSORFLOW_VERSION", ""),
         )
 
     @property

@@ -87,6 +87,8 @@ class Request:
             `own`, relative to the run's `program/`.
         own: Whether it is a program of the user's own, which came with the request.
         listing: Whether it is run as it was printed, with TensorFlow 1's API.
+        faithful: Whether a listing's polls of 30 seconds stay as they were.
+        mend: Whether the known faults of printed synchronous programs are mended.
         cluster_flags: Names of those flags of the cluster that it is started with.
         args: Further arguments of the program, behind the standard flags.
         cluster: TensorFlow's cluster spec of the environment.
@@ -113,6 +115,8 @@ class Request:
     submitted_unix: float = 0.0
     own: bool = False
     listing: bool = False
+    faithful: bool = False
+    mend: bool = False
     cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
     stall_s: float = STALL_S
     ready_s: float = 0.0

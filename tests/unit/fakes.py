@@ -136,6 +136,7 @@ class FakeEnvironment(Environment):
     project: str = "mnist"
     folder: str = ""
     cluster_sha256: str = "abc"
+    tensorflow: str = "2.21"
     plan: Plan = PLAN
     is_down: bool = False
     is_here: bool = True

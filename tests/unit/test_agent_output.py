@@ -217,6 +217,24 @@ def test_program_that_writes_records_is_not_counted_twice(tmp_path: Path) -> Non
     assert (tmp_path / "t.log").read_bytes().splitlines() == [STEP, *lines[2:]]
 
 
+def test_a_listing_that_tells_events_still_prints_its_steps(tmp_path: Path) -> None:
+    event = format_record(
+        {
+            "kind": "event",
+            "run": WHO.run,
+            "attempt": 1,
+            "job_name": "worker",
+            "task_index": 2,
+            "seq": 0,
+            "time_unix": 1.0,
+            "elapsed_s": 0.1,
+            "message": "mended",
+        }
+    ).encode()
+    pump(tmp_path, event + b"\n" + STEP + b"\n")
+    assert [each["kind"] for each in stored(tmp_path)] == ["event", "epoch"]
+
+
 def test_broken_record_does_not_silence_a_listing(tmp_path: Path) -> None:
     pump(tmp_path, b"lab kind=dance\n" + STEP)
     assert [record["kind"] for record in stored(tmp_path)] == ["epoch"]

@@ -517,6 +517,15 @@ def test_a_package_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err.startswith("error: internal: ModuleNotFoundError")
 
 
+def test_render_check_compares_with_the_same_tensorflow(project: Path) -> None:
+    words = ("--gpus", "none", "--output", "old.yml")
+    lab(project, "render", *words, "--tensorflow", "2.15")
+    assert lab(project, "render", "--check", "--output", "old.yml").returncode == 0
+    assert "==2.15.1" in (project / "old.yml").read_text()
+    stale = lab(project, "render", "--check", "--output", "old.yml", "--tensorflow", "2.21")
+    assert (stale.returncode, "old.yml is stale" in stale.stderr) == (1, True)
+
+
 def test_render_check(project: Path) -> None:
     assert "is missing" in refused(lab(project, "render", "--check", "--gpus", "none"), code=1)
     assert lab(project, "render", "--gpus", "none").returncode == 0

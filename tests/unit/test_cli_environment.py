@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -102,9 +103,14 @@ def test_auto_takes_the_environment_that_is_up(environment: FakeEnvironment) -> 
 
 
 def test_an_environment_of_another_description_is_refused(environment: FakeEnvironment) -> None:
-    check_same(environment, "abc", "cluster.yaml", Path("/p"))
+    check_same(environment, PLAN, "cluster.yaml", Path("/p"))
     with pytest.raises(InputError, match="undo the change to the description, or `lab down`"):
-        check_same(environment, "other", "cluster.yaml", Path("/p"))
+        check_same(environment, replace(PLAN, cluster_sha256="other"), "cluster.yaml", Path("/p"))
+
+
+def test_an_environment_with_another_tensorflow_is_refused(environment: FakeEnvironment) -> None:
+    with pytest.raises(InputError, match=r"'mnist' \(local\) is up with TensorFlow 2.21, and this"):
+        check_same(environment, replace(PLAN, tensorflow="2.15"), "cluster.yaml", Path("/p"))
 
 
 def test_an_environment_of_another_folder_is_refused(
@@ -116,7 +122,7 @@ def test_an_environment_of_another_folder_is_refused(
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
     environment.folder = str(link)
-    check_same(environment, "abc", "cluster.yaml", tmp_path)
+    check_same(environment, PLAN, "cluster.yaml", tmp_path)
     matching(environment)
     environment.folder = "/home/\x1bada"
     for words in (["run", "async"], ["up"]):

@@ -192,6 +192,7 @@ def test_what_a_build_downloads_is_said_beforehand() -> None:
     cpu = Image("tf1", "lab:cpu", "python:3.11-slim", "tensorflow-cpu==2.21.*")
     cuda = replace(cpu, name="lab:cuda", tensorflow="tensorflow[and-cuda]==2.21.*")
     own = replace(cpu, tensorflow="./mine.whl")
+    old = replace(cpu, tensorflow="tensorflow-cpu==2.15.1", horovod="horovod==0.28.1")
     assert announcement(cpu, has_base=False) == (
         "building lab:cpu downloads TensorFlow for CPUs, tensorflow-cpu==2.21.* (about 334 MB);"
         " base image python:3.11-slim (about 45 MB); the image takes 1.7 GB"
@@ -200,11 +201,16 @@ def test_what_a_build_downloads_is_said_beforehand() -> None:
         cuda, has_base=True
     )
     assert "./mine.whl (of unknown size)" in announcement(own, has_base=True)
+    assert (
+        "==2.15.1 (about 334 MB); a compiler for horovod==0.28.1 (about 73 MB), which works minutes"
+    ) in announcement(old, has_base=True)
 
 
 def test_the_image_of_a_rendered_file() -> None:
     build = {"args": {"BASE_IMAGE": "base", "TENSORFLOW": "tensorflow-cpu"}}
     services = {"tf1": {"image": "lab:cpu"}, "tf2": {"image": "lab:cpu", "build": build}}
     assert image_of({"services": services}) == Image("tf2", "lab:cpu", "base", "tensorflow-cpu")
+    build["args"]["HOROVOD"] = "horovod"
+    assert image_of({"services": services}).horovod == "horovod"
     with pytest.raises(ValueError, match="no service"):
         image_of({"services": {}})

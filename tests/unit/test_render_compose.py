@@ -10,7 +10,7 @@ import pytest
 
 from lab.cluster import Cluster, load_cluster
 from lab.plan import Plan, place
-from lab.render import recorded_mode, render, render_file, stale_diff, write
+from lab.render import Recorded, recorded, render, render_file, stale_diff, write
 from tests.golden.boxes import MODES, inventory
 from tests.golden.cases import GOOD
 from tests.unit.composing import ROOT, config
@@ -187,9 +187,34 @@ def test_the_callers_environment_chooses_image_build_and_experiment(tmp_path: Pa
     assert spec == {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]}
 
 
+def test_programs_of_2017_have_an_image_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "docker-compose.yml"
+    file.write_text(render_file(ROOT / "cluster.yaml", "index", tensorflow="2.15"))
+    # What somebody chose for the other image is not meant for this one.
+    project = config(file, LAB_IMAGE="lab:mine", LAB_TENSORFLOW="tensorflow-cpu==2.21.*")
+    task, anchor = project["services"]["worker-1"], project["services"]["tf1"]
+    assert task["image"] == anchor["image"] == "lab:heritage-cuda"
+    assert anchor["build"]["args"]["TENSORFLOW"] == "tensorflow[and-cuda]==2.15.1"
+    assert anchor["build"]["args"]["HOROVOD"] == "horovod==0.28.1"
+    assert anchor["build"]["args"]["HOROVOD_GPU_OPERATIONS"] == ""
+    assert task["labels"]["lab.tensorflow"] == task["environment"]["LAB_TENSORFLOW_VERSION"]
+    project = config(
+        file,
+        LAB_HERITAGE_IMAGE="lab:old",
+        LAB_HERITAGE_TENSORFLOW="tensorflow==2.12",
+        LAB_HOROVOD_GPU_OPERATIONS="NCCL",
+    )
+    assert project["services"]["worker-1"]["image"] == "lab:old"
+    args = project["services"]["tf1"]["build"]["args"]
+    assert (args["TENSORFLOW"], args["HOROVOD_GPU_OPERATIONS"]) == ("tensorflow==2.12", "NCCL")
+    without = render_file(ROOT / "cluster.yaml", "none", tensorflow="2.15")
+    assert "lab:heritage-cpu" in without
+    assert "tensorflow-cpu==2.15.1" in without
+
+
 def test_the_file_at_the_root_is_fresh() -> None:
     file = ROOT / "docker-compose.yml"
-    assert recorded_mode(file) == "index"
+    assert recorded(file) == Recorded("index", "2.21")
     again = render_file(ROOT / "cluster.yaml", "index", relative_to=ROOT)
     assert stale_diff(file, again) == "", "write it with `python -m lab render --gpus index`"
 
@@ -197,7 +222,7 @@ def test_the_file_at_the_root_is_fresh() -> None:
 def test_what_is_written_is_what_is_compared(tmp_path: Path) -> None:
     file = tmp_path / "out.yml"
     text = render_file(ROOT / "cluster.yaml", "index")
-    assert recorded_mode(file) is None
+    assert recorded(file) is None
     assert stale_diff(file, text).startswith(f"--- {file}\n+++ {file} (rendered again)\n")
     write(file, text)
     assert stale_diff(file, text) == ""

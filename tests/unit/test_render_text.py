@@ -17,16 +17,17 @@ from lab.cluster import parse_cluster
 from lab.errors import DescriptionError, InputError, LabError
 from lab.gpus import take_inventory
 from lab.plan import Plan, PlannedNode, PlannedTask, place
-from lab.render import emit as emitter
 from lab.render import (
+    Recorded,
     plan_file,
-    read_mode,
-    recorded_mode,
+    read_recorded,
+    recorded,
     render,
     render_file,
     stale_diff,
     write,
 )
+from lab.render import emit as emitter
 from lab.render.emit import Block, Variable, compose_yaml
 
 ROOT = Path(__file__).parents[2]
@@ -89,9 +90,9 @@ def test_the_header_tells_source_digest_and_mode(tmp_path: Path) -> None:
     assert first == "# Rendered from ../my.yaml by `python -m lab render`; do not edit."
     assert f"cluster-sha256={plan.cluster_sha256}\n" in text
     assert "--exit-code-from ps-0\n" in text
-    assert read_mode(text) == "index"
-    assert read_mode(text.replace("# lab: gpus=index", "# lab: gpus=all")) is None
-    assert read_mode("services: {}\n" * 1000 + text) is None
+    assert read_recorded(text) == Recorded("index", "2.21")
+    assert read_recorded(text.replace("# lab: gpus=index", "# lab: gpus=all")) is None
+    assert read_recorded("services: {}\n" * 1000 + text) is None
 
 
 def test_a_file_name_cannot_leave_its_comment() -> None:
@@ -114,7 +115,7 @@ def test_names_of_a_plan_cannot_become_variables() -> None:
 
 def test_the_mode_none_is_for_cpus() -> None:
     text = render_file(ROOT / "cluster.yaml", "none")
-    assert read_mode(text) == "none"
+    assert read_recorded(text) == Recorded("none", "2.21")
     assert "lab:cpu" in text
     assert "tensorflow-cpu" in text
     assert "lab:cuda" not in text
@@ -168,7 +169,7 @@ def test_a_stale_file_is_shown_with_its_control_characters_visible(tmp_path: Pat
 
 def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--output"):
-        recorded_mode(tmp_path)
+        recorded(tmp_path)
     with pytest.raises(LabError, match="--output"):
         write(tmp_path, "text")
     (tmp_path / "file").touch()

@@ -34,6 +34,7 @@ class Seen:
         planned: Device ids that it was planned to have.
         variables: Its environment.
         cluster_sha256: Digest of the description that it came from.
+        tensorflow: The version that its image has, as the plan names it.
         image: The id of its image.
         image_name: The image's name as the compose file gives it.
         file: The compose file that it came from, as compose names it.
@@ -56,6 +57,7 @@ class Seen:
     planned: tuple[str, ...]
     variables: Mapping[str, str]
     cluster_sha256: str
+    tensorflow: str
     image: str
     image_name: str
     file: str
@@ -114,6 +116,7 @@ def read(attributes: Mapping[str, Any]) -> Seen:
         else given,
         variables=variables,
         cluster_sha256=labels.get(names.CLUSTER_SHA256, ""),
+        tensorflow=labels.get(names.TENSORFLOW, ""),
         image=attributes["Image"],
         image_name=config["Image"],
         file=labels.get(names.COMPOSE_FILE, ""),

@@ -28,6 +28,9 @@ CUDA: Final = Size("TensorFlow with CUDA's libraries", 3440, 6720)
 BASE_MB: Final = 45
 """Megabytes of an official slim Python image, compressed as it is downloaded."""
 
+COMPILER_MB: Final = 73
+"""Megabytes of Debian's packages that Horovod is compiled with; they leave the image again."""
+
 
 def announcement(image: Image, *, has_base: bool) -> str:
     """What a build from nothing downloads, and how large the image becomes; one line."""
@@ -38,6 +41,9 @@ def announcement(image: Image, *, has_base: bool) -> str:
     else:
         wheels = f"{size.what}, {image.tensorflow} (about {_size(size.download_mb)})"
         parts = [wheels, base, f"the image takes {_size(size.image_mb)}"]
+    if image.horovod:
+        compiler = f"a compiler for {image.horovod} (about {COMPILER_MB} MB), which works minutes"
+        parts.insert(1, compiler)
     return f"building {image.name} downloads {'; '.join(parts)}"
 
 

@@ -46,6 +46,7 @@ class ComposeEnvironment:
             is left.
         cluster_sha256: Digest of the description that it came from, or "" where only a volume is
             left.
+        tensorflow: The version that its tasks have, or "" where only a volume is left.
     """
 
     backend = "compose"
@@ -56,6 +57,7 @@ class ComposeEnvironment:
         task = next((each for each in self.seen() if each.task), None)
         self.folder = task.folder if task else ""
         self.cluster_sha256 = task.cluster_sha256 if task else ""
+        self.tensorflow = task.tensorflow if task else ""
 
     @property
     def is_here(self) -> bool:
@@ -218,6 +220,7 @@ class ComposeEnvironment:
             told: dict[str, Any] = self._engine.client().version()
         return {
             "image": image,
+            "tensorflow": self.tensorflow,
             "engine": str(told["Version"]),
             "kernel": str(told.get("KernelVersion", "")),
             "compose": compose_version(),

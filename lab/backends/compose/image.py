@@ -18,12 +18,14 @@ class Image:
         name: `lab:cpu`.
         base: The image that it is built on, `python:3.11-slim-bookworm`.
         tensorflow: What pip installs, `tensorflow-cpu==2.21.*`.
+        horovod: What pip compiles, `horovod==0.28.1`, or "".
     """
 
     service: str
     name: str
     base: str
     tensorflow: str
+    horovod: str = ""
 
 
 def image_of(config: dict[str, Any]) -> Image:
@@ -35,7 +37,13 @@ def image_of(config: dict[str, Any]) -> Image:
     for name, service in config["services"].items():
         if "build" in service:
             arguments = service["build"]["args"]
-            return Image(name, service["image"], arguments["BASE_IMAGE"], arguments["TENSORFLOW"])
+            return Image(
+                name,
+                service["image"],
+                arguments["BASE_IMAGE"],
+                arguments["TENSORFLOW"],
+                arguments.get("HOROVOD", ""),
+            )
     raise ValueError("no service of the rendered file builds an image")
 
 

@@ -9,6 +9,7 @@ NODE: Final = "lab.node"
 TASK: Final = "lab.task"
 GPUS: Final = "lab.gpus"
 CLUSTER_SHA256: Final = "lab.cluster-sha256"
+TENSORFLOW: Final = "lab.tensorflow"
 
 COMPOSE_SERVICE: Final = "com.docker.compose.service"
 COMPOSE_FOLDER: Final = "com.docker.compose.project.working_dir"

@@ -20,6 +20,7 @@ from lab.backends.local.process import Identity
 from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import last_lines
 from lab.errors import LabError
+from lab.images import IMAGES
 from lab.plan import Plan
 from lab.signals import undisturbed
 from lab.task.protocol import Volume
@@ -43,8 +44,14 @@ class LocalBackend:
         return None
 
     def unready(self, plan: Plan, *, root: Path) -> str | None:
-        """Processes need nothing beside what `unavailable` looks for."""
-        return None
+        """Why there is no Python with this plan's TensorFlow, with the mend; None where it is."""
+        image = IMAGES[plan.tensorflow]
+        if not image.environment or image.python(root) is not None:
+            return None
+        return (
+            f"there is no {image.environment} with TensorFlow {image.tensorflow};"
+            f" `make {image.target}` makes it"
+        )
 
     def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> LocalEnvironment:
         """Boot an environment and wait until every agent is there.
@@ -173,9 +180,10 @@ def _boot(
             root=str(root),
             isolation=kind,
             process=Identity.of(supervisor.pid),
-            interpreter=sys.executable,
+            interpreter=_interpreter(plan, root),
             nodes=layout.nodes_of(plan, kind),
             tasks=layout.tasks_of(plan, kind, root=root, runs=place.runs),
+            tensorflow=plan.tensorflow,
         )
         place.write(record)
         assert supervisor.stdin is not None  # noqa: S101 (a pipe was asked for)
@@ -193,6 +201,12 @@ def _boot(
         _undo(place, supervisor)
         raise
     return environment
+
+
+def _interpreter(plan: Plan, root: Path) -> str:
+    """The Python that has the plan's TensorFlow: this one, or that of an environment beside it."""
+    image = IMAGES[plan.tensorflow]
+    return str(image.python(root) or sys.executable) if image.environment else sys.executable
 
 
 def _wait_for_agents(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import json
 import os
 import platform
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +17,7 @@ from lab.backends import NOTHING, Chunk, Say, TaskInfo, Unless, looking, never
 from lab.backends.hearing import check_hearing
 from lab.backends.local import state
 from lab.backends.local.disturb import disturb
-from lab.backends.local.interpreter import environ
+from lab.backends.local.interpreter import environ, versions
 from lab.backends.local.process import Identity, descendants, inner_pid, running
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow as follow_lines
@@ -50,6 +48,7 @@ class LocalEnvironment:
         self.project = record.project
         self.folder = record.root
         self.cluster_sha256 = record.cluster_sha256
+        self.tensorflow = record.tensorflow
 
     @property
     def is_here(self) -> bool:
@@ -242,7 +241,7 @@ class LocalEnvironment:
         own = {
             **record.environ,
             "PYTHONPATH": environ()["PYTHONPATH"],
-            "LAB_PYTHON_BIN": str(Path(sys.executable).parent),
+            "LAB_PYTHON_BIN": str(Path(self._record.interpreter).parent),
         }
         variables = [f"{name}={value}" for name, value in own.items()]
         project = str(Path(record.environ["LAB_SCRIPTS"]).parent)
@@ -284,16 +283,12 @@ class LocalEnvironment:
 
     def provenance(self) -> dict[str, str]:
         """What really ran: interpreter, versions, kernel."""
-        found = {
+        return {
             "interpreter": self._record.interpreter,
-            "python": platform.python_version(),
             "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
             "isolation": self._record.isolation.value,
+            **versions(self._record.interpreter),
         }
-        for name in ("tensorflow", "tensorflow-cpu", "numpy"):
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                found[name] = importlib.metadata.version(name)
-        return found
 
     def description(self) -> tuple[str, str]:
         """`processes.json`: nodes, tasks and the variables that they were started with."""

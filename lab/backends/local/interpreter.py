@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import lab
@@ -11,10 +13,24 @@ import lab
 # What would make an agent do something of its own accord, or mislead a program.
 _DROPPED = ("LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_STAMPS", "TF_CONFIG", "PYTHONSAFEPATH")
 
+_PACKAGES = ("tensorflow", "tensorflow-cpu", "horovod", "numpy")
 
-def command(module: str) -> list[str]:
+
+def command(module: str, python: str = sys.executable) -> list[str]:
     """The command line; nothing that lies in the current directory is imported instead."""
-    return [sys.executable, "-P", "-m", module]
+    return [python, "-P", "-m", module]
+
+
+def versions(python: str) -> dict[str, str]:
+    """The versions of what counts among that which is installed for a Python."""
+    # Another Python's packages lie beside it: it need not be started to be asked.
+    beside = Path(python).parents[1].glob("lib/python*/site-packages")
+    where = sys.path if python == sys.executable else [str(folder) for folder in beside]
+    found = (metadata.distributions(name=name, path=where) for name in _PACKAGES)
+    firsts = (next(iter(each), None) for each in found)
+    versions = {each.name: each.version for each in firsts if each is not None}
+    own = {"python": platform.python_version()} if python == sys.executable else {}
+    return own | versions
 
 
 def environ() -> dict[str, str]:

@@ -47,6 +47,7 @@ def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tup
         "LAB_RUNS": str(runs),
         "LAB_SCRIPTS": str(root / "scripts"),
         "LAB_DATA": str(root / "data"),
+        "LAB_TENSORFLOW_VERSION": plan.tensorflow,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
     return tuple(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from lab.backends import locking
 from lab.backends.local.process import Identity
 from lab.errors import LabError
+from lab.images import CURRENT
 from lab.plan import Link
 from lab.task.protocol import write_atomically
 
@@ -80,6 +81,7 @@ class EnvironmentRecord:
         interpreter: The Python that runs agents and programs.
         nodes: In the plan's order.
         tasks: In the plan's order.
+        tensorflow: The version that this Python has, as the plan names it.
     """
 
     project: str
@@ -90,6 +92,7 @@ class EnvironmentRecord:
     interpreter: str
     nodes: tuple[NodeRecord, ...]
     tasks: tuple[TaskRecord, ...]
+    tensorflow: str = CURRENT.tensorflow
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec."""

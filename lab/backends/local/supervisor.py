@@ -97,7 +97,7 @@ class Supervisor:
             own["LAB_LEASH"] = "stdin"
         with self.place.output(task.task).open("ab") as output:
             agent = subprocess.Popen(
-                [*prefix, *command("lab.task.agent")],
+                [*prefix, *command("lab.task.agent", self.record.interpreter)],
                 env={**environ(), **own},
                 stdin=self._leash[0] if self._leash is not None else subprocess.DEVNULL,
                 stdout=output,

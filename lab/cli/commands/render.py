@@ -9,12 +9,13 @@ from typing import Annotated
 from lab.backends.choose import AUTO
 from lab.cli import planning
 from lab.cli.arguments import Flag, Switch
-from lab.cli.options import ClusterFile, Explain, GpuMode, Strict
+from lab.cli.options import ClusterFile, Explain, GpuMode, Strict, Tensorflow
 from lab.cli.output import say
 from lab.cli.values import text
 from lab.cluster import load_cluster
 from lab.errors import InputError, LabError
-from lab.render import recorded_mode, render_file, render_plan, stale_diff, write
+from lab.images import CURRENT, IMAGES
+from lab.render import recorded, render_file, render_plan, stale_diff, write
 from lab.run.project import cluster_path
 
 
@@ -27,6 +28,7 @@ def command(
     gpus: GpuMode = AUTO,
     explain: Explain = False,
     strict: Strict = False,
+    tensorflow: Tensorflow = None,
     output: Annotated[str, Flag("the file to write, or - for stdout", text, shows="FILE")] = (
         "docker-compose.yml"
     ),
@@ -38,9 +40,11 @@ def command(
         word = "--explain" if explain else "--strict"
         raise InputError(f"--check only compares: {word} means nothing to it", f"leave out {word}")
     if check:
-        _check(path, Path(output), gpus)
+        _check(path, Path(output), gpus, tensorflow)
         return
-    draft = planning.draft(load_cluster(path), gpus, explain=explain)
+    draft = planning.draft(
+        load_cluster(path), gpus, explain=explain, tensorflow=tensorflow or CURRENT.tensorflow
+    )
     draft.heed(strict=strict)
     if output == "-":
         sys.stdout.write(render_plan(draft.plan, path))
@@ -55,14 +59,18 @@ def _boot_command(file: Path) -> str:
     return "`docker compose up`" if default else f"`docker compose --file {file} up`"
 
 
-def _check(path: Path, output: Path, gpus: str) -> None:
+def _check(path: Path, output: Path, gpus: str, tensorflow: str | None) -> None:
     if str(output) == "-":
         raise InputError("--check needs a file", "leave out --output -")
     if not output.is_file():
         raise LabError(f"{output} is missing", "write it with `lab render`")
-    recorded = recorded_mode(output)
-    mode = (recorded or gpus) if gpus == AUTO else gpus
-    diff = stale_diff(output, render_file(path, mode, relative_to=output.parent))
+    found = recorded(output)
+    # What nobody asked for is as the file has it.
+    mode = found.mode if found and gpus == AUTO else gpus
+    version = tensorflow or (found.tensorflow if found else CURRENT.tensorflow)
+    version = version if version in IMAGES else CURRENT.tensorflow
+    text = render_file(path, mode, tensorflow=version, relative_to=output.parent)
+    diff = stale_diff(output, text)
     if diff:
         sys.stdout.write(diff)
         raise LabError(f"{output} is stale", f"write it anew with `lab render --cluster {path}`")

@@ -17,15 +17,17 @@ from lab.cli.output import say
 from lab.cli.terms import resumed
 from lab.cli.terms import terms as terms_of
 from lab.cli.times import duration
+from lab.cli.values import one_of
 from lab.cluster import load_cluster
 from lab.errors import InputError, InterruptError
+from lab.images import CURRENT, HERITAGE, IMAGES
 from lab.run import project
 from lab.run.conduct import conduct
 from lab.run.directory import RunDir, runs_dir
 from lab.run.faulting import asked, check_followed
 from lab.run.homecoming import bring_leftovers_home
 from lab.run.launch import Order, prepare
-from lab.run.program import names_a_program, read_program
+from lab.run.program import OwnProgram, names_a_program, read_program
 from lab.run.standing import Volumes
 from lab.run.summary import Summary, summarize
 from lab.run.telemetry import followed
@@ -99,6 +101,20 @@ def command(
     listing: Annotated[
         bool, Switch("run your program as it was printed in 2017, with TensorFlow 1's API")
     ] = False,
+    faithful: Annotated[
+        bool, Switch("of --listing: leave the polls of 30 seconds as they were")
+    ] = False,
+    mend: Annotated[
+        bool, Switch("of --listing: mend the known faults of printed synchronous programs")
+    ] = False,
+    tensorflow: Annotated[
+        str | None,
+        Flag(
+            f"of your own program: {CURRENT.tensorflow}, or {HERITAGE.tensorflow} with Estimator",
+            one_of(*IMAGES),
+            shows="VERSION",
+        ),
+    ] = None,
     resume: Annotated[
         str | None, Flag("go on from the checkpoints of this run", shows="RUN")
     ] = None,
@@ -110,23 +126,22 @@ def command(
 ) -> None:
     """Train an experiment from its start to its end."""
     own = read_program(experiment) if names_a_program(experiment) else None
-    if listing:
-        if own is None:
-            what = f"--listing: {experiment} is an experiment of the lab"
-            raise InputError(what, "name the path of a printed program")
-        own = replace(own, listing=True)
+    own = _as_printed(own, experiment, listing=listing, faithful=faithful, mend=mend)
     path = project.cluster_path(cluster)
     described = load_cluster(path)
     root = project.find_root(path)
     if own is not None:
-        wanted = project.experiment_of(own, described)
+        wanted = project.experiment_of(own, described, tensorflow or CURRENT.tensorflow)
     else:
         wanted = project.experiment(experiment)
+        if tensorflow not in {None, wanted.tensorflow}:
+            what = f"experiment {experiment!r} needs TensorFlow {wanted.tensorflow}"
+            raise InputError(what, "leave out --tensorflow")
         project.check_jobs(wanted, described, path, root)
         project.check_program(wanted, root)
     data = project.check_data_dir(data_dir, wanted)
     home = runs_dir(runs_dir_)
-    draft = planning.draft(described, gpus, explain=explain)
+    draft = planning.draft(described, gpus, explain=explain, tensorflow=wanted.tensorflow)
     plan = draft.plan
     terms = terms_of(
         wanted,
@@ -157,7 +172,7 @@ def command(
         resumes=resumes,
     )
     if chosen.environment is not None:
-        check_same(chosen.environment, plan.cluster_sha256, str(path), root)
+        check_same(chosen.environment, plan, str(path), root)
     else:
         draft.heed(strict=strict)
         bring_leftovers_home(chosen.backend, plan.name, home, say)
@@ -178,6 +193,21 @@ def command(
         return
     tell(summary, json=json)
     judge(run, summary)
+
+
+def _as_printed(
+    own: OwnProgram | None, word: str, *, listing: bool, faithful: bool, mend: bool
+) -> OwnProgram | None:
+    """The program with the switches of a listing; they mean nothing to anything else."""
+    for name, given in (("--faithful", faithful), ("--mend", mend)):
+        if given and not listing:
+            raise InputError(f"{name} is for printed programs", "add --listing, or leave it out")
+    if not listing:
+        return own
+    if own is None:
+        what = f"--listing: {word} is an experiment of the lab"
+        raise InputError(what, "name the path of a printed program")
+    return replace(own, listing=True, faithful=faithful, mend=mend)
 
 
 def _conduct(run: RunDir, order: Order, chosen: Choice, *, keep: bool, detach: bool) -> Summary:

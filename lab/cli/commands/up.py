@@ -6,9 +6,10 @@ from lab.backends.choose import AUTO, backends, check_same, choose
 from lab.backends.hearing import check_hearing
 from lab.backends.proof import boot
 from lab.cli import planning
-from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict
+from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict, Tensorflow
 from lab.cli.output import say
 from lab.cluster import load_cluster
+from lab.images import CURRENT
 from lab.run.directory import runs_dir
 from lab.run.homecoming import bring_leftovers_home
 from lab.run.project import cluster_path, find_root
@@ -21,17 +22,20 @@ def command(
     gpus: GpuMode = AUTO,
     explain: Explain = False,
     strict: Strict = False,
+    tensorflow: Tensorflow = None,
     runs_dir_: RunsDir = None,
 ) -> None:
     """Boot the environment of a description, unless it is up already."""
     path = cluster_path(cluster)
     described = load_cluster(path)
     root = find_root(path)
-    draft = planning.draft(described, gpus, explain=explain)
+    draft = planning.draft(
+        described, gpus, explain=explain, tensorflow=tensorflow or CURRENT.tensorflow
+    )
     plan = draft.plan
     chosen = choose(backend, plan, root, backends(), say)
     if chosen.environment is not None:
-        check_same(chosen.environment, plan.cluster_sha256, str(path), root)
+        check_same(chosen.environment, plan, str(path), root)
         check_hearing(plan.name, chosen.environment.tasks())
         say(f"environment {plan.name!r} is up already; train with `lab run async`")
         return

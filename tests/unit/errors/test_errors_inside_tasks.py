@@ -59,6 +59,14 @@ def test_variables_of_an_agent(name: str, value: str, words: str) -> None:
             },
             "LAB_FLAGS: No closing quotation; write it as in a shell",
         ),
+        (
+            {
+                "LAB_EXPERIMENT": "async",
+                "LAB_TENSORFLOW_VERSION": "2.15",
+                "LAB_CLUSTER": '{"ps": ["a:1"], "worker": ["b:1"]}',
+            },
+            "async needs TensorFlow 2.21, and this is 2.15; render with --tensorflow 2.21",
+        ),
     ],
 )
 def test_a_run_that_is_asked_for_by_variables(variables: dict[str, str], words: str) -> None:

@@ -37,6 +37,7 @@ def backend(
         module = importlib.import_module(f"lab.cli.commands.{name}")
         monkeypatch.setattr(module, "backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "own.py").write_text("")
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts/mnist_async.py").write_text("")
     monkeypatch.chdir(tmp_path)
@@ -68,6 +69,14 @@ def said(capsys: pytest.CaptureFixture[str], line: str, code: int = 2) -> str:
         ("run async --no-keep=1", "--no-keep takes no value"),
         ("run async --epoch 2", "no option '--epoch' for `lab run`; did you mean"),
         ("run nothing --epochs 1", "no experiment 'nothing'"),
+        ("run async --listing", "--listing: async is an experiment of the lab; name the path"),
+        ("run async --faithful", "--faithful is for printed programs; add --listing, or leave"),
+        ("run own.py --mend", "--mend is for printed programs; add --listing, or leave it out"),
+        (
+            "run async --tensorflow 2.15",
+            "experiment 'async' needs TensorFlow 2.21; leave out --tensorflow",
+        ),
+        ("run own.py --tensorflow 1.4", "--tensorflow: '1.4' is not 2.21 or 2.15"),
         (
             "run mine.py --epochs 1",
             "--epochs is no option of `lab run`; the flags of mine.py itself",

@@ -1,0 +1,64 @@
+"""Which TensorFlow an experiment has, and where processes find it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import lab
+from lab.backends.local import LocalBackend
+from lab.images import COMPLETE, CURRENT, HERITAGE, IMAGES
+from lab.task.experiments import EXPERIMENTS
+from tests.unit.fakes import PLAN
+
+
+def test_every_experiment_has_an_image() -> None:
+    assert {each.tensorflow for each in EXPERIMENTS.values()} <= set(IMAGES)
+
+
+def test_images_are_named_by_what_is_in_them() -> None:
+    names = [image.name(gpus=gpus) for image in IMAGES.values() for gpus in (False, True)]
+    assert names == ["lab:cpu", "lab:cuda", "lab:heritage-cpu", "lab:heritage-cuda"]
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let the package lie where no such environment stands beside it."""
+    monkeypatch.setattr(lab, "__file__", str(tmp_path / "site/lab/__init__.py"))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_an_environment_counts_once_all_of_it_is_installed(tmp_path: Path) -> None:
+    backend, plan = LocalBackend(), replace(PLAN, tensorflow="2.15")
+    assert backend.unready(PLAN, root=tmp_path) is None
+    lacks = "there is no .venv-heritage with TensorFlow 2.15; `make heritage` makes it"
+    assert backend.unready(plan, root=tmp_path) == lacks
+    folder = tmp_path / HERITAGE.environment
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to("/usr/bin/python3")
+    assert backend.unready(plan, root=tmp_path) == lacks
+    (folder / COMPLETE).touch()
+    assert backend.unready(plan, root=tmp_path) is None
+    # The link itself: by it Python finds what is installed beside it.
+    assert HERITAGE.python(tmp_path) == folder / "bin" / "python"
+
+
+def test_the_one_beside_the_package_serves_every_project(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(lab, "__file__", str(tmp_path / "checkout/lab/__init__.py"))
+    folder = tmp_path / "checkout" / HERITAGE.environment
+    folder.mkdir(parents=True)
+    (folder / COMPLETE).touch()
+    project = tmp_path / "project"
+    assert HERITAGE.python(project) == folder / "bin" / "python"
+    own = project / HERITAGE.environment
+    own.mkdir(parents=True)
+    (own / COMPLETE).touch()
+    assert HERITAGE.python(project) == own / "bin" / "python"
+
+
+def test_the_lab_s_own_python_needs_no_environment() -> None:
+    assert not CURRENT.environment
