@@ -1,23 +1,77 @@
-"""Run a program that was printed in 2017 or 2018: `python -m lab.task.heritage PROGRAM [WORDS]`."""
+"""Run a program that was printed in 2017 or 2018 as `python PROGRAM WORDS` would have run it.
+
+    python -m lab.task.heritage [--faithful] [--mend] PROGRAM [WORDS]
+
+`--faithful` leaves the polls of 30 seconds; `--mend` mends the known faults of synchronous ones.
+"""
 
 from __future__ import annotations
 
-import runpy
+import ast
+import os
 import sys
+import traceback
 from pathlib import Path
+from types import ModuleType
 
+from lab.task.heritage import faults
+from lab.task.heritage.calls import without_calls
 from lab.task.heritage.importing import provide, tensorflow_1
 from lab.task.heritage.polls import shorten_polls
+from lab.task.program import ended_tasks
+from lab.task.recorder import Recorder
+
+_FAITHFUL, _MEND = "--faithful", "--mend"
 
 
 def main() -> None:
-    """Run it as `python PROGRAM WORDS` would, with TensorFlow 1's API."""
-    sys.argv = sys.argv[1:]
+    """Run it; what it raises is its own, with a line more where the fault is a known one."""
+    words = sys.argv[1:]
+    count = next(i for i, word in enumerate(words) if word not in {_FAITHFUL, _MEND})
+    switches, sys.argv = words[:count], words[count:]
+    mends = _MEND in switches
+    job, _, index = os.environ.get("LAB_TASK", "worker-0").rpartition("-")
+    recorder = Recorder(job, int(index))
+
+    def tell(line: str) -> None:
+        recorder.write("event", message=line)
+
     program = Path(sys.argv[0]).resolve()
+    tree = ast.parse(program.read_bytes(), str(program))
+    if mends:
+        tree = without_calls(tree, tell)
+    optimizer = _optimizer(int(index) if mends else None, tell)
+    provide(program.parent, tensorflow_1({"SyncReplicasOptimizer": optimizer}))
+    if _FAITHFUL not in switches:
+        shorten_polls()
+    try:
+        _run(program, tree)
+    except TypeError as error:
+        what = faults.called(error, program.parent)
+        if what is None:
+            raise
+        traceback.print_exc()
+        sys.exit(f"{faults.ERROR}: {what}")
+
+
+def _run(program: Path, tree: ast.Module) -> None:
+    """Run a program as the main module, with the modules beside it within its reach."""
     sys.path[0] = str(program.parent)
-    provide(program.parent, tensorflow_1())
-    shorten_polls()
-    runpy.run_path(str(program), run_name="__main__")
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    module.__file__ = str(program)
+    exec(compile(tree, str(program), "exec", dont_inherit=True), vars(module))  # noqa: S102
+
+
+def _optimizer(mends_for: int | None, tell: faults.Tell) -> type:
+    """SyncReplicasOptimizer: mended for a worker with this index, or else watched."""
+    # It imports TensorFlow.
+    from lab.task.heritage import synchronous  # noqa: PLC0415
+
+    if mends_for is not None:
+        return synchronous.mended(mends_for, tell)
+    optimizer = synchronous.SyncReplicasOptimizer
+    faults.Watch(tell, is_synchronous=lambda: optimizer.made, ended=ended_tasks).start()
+    return optimizer
 
 
 main()

@@ -1,0 +1,155 @@
+"""The synchronous program as a book of 2018 prints it: its known faults, and what mends them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.task.protocol import TaskStatus
+from lab.task.states import State
+from tests.agents import processes_with
+from tests.commands import ROOT, lab
+
+pytestmark = pytest.mark.tensorflow
+
+PROGRAM = ROOT / "tests/printed/sync_by_port.py"
+ROUNDS = 550  # one epoch of 55,000 images in batches of 100
+WORKERS = ("worker-0", "worker-1", "worker-2")
+
+
+def run(folder: Path, *switches: str, code: int) -> tuple[dict[str, Any], str, Path]:
+    """Run the printed program; its summary, what was said, and where the run lies."""
+    where = ("--cluster", str(ROOT / "clusters/book.yaml"), "--backend", "local", "--gpus", "none")
+    words = ("run", "--listing", *switches, str(PROGRAM), *where, "--json")
+    out, said = lab(folder, *words, "--runs_dir", str(folder / "runs"), code=code)
+    (home,) = (folder / "runs").iterdir()
+    assert not processes_with(str(home))
+    return json.loads(out.splitlines()[-1]), said, home
+
+
+def messages(home: Path, task: str) -> list[str]:
+    records = map(json.loads, (home / f"tasks/{task}.jsonl").read_text().splitlines())
+    return [each["message"] for each in records if each["kind"] == "event"]
+
+
+def test_as_printed_it_ends_at_the_line_with_the_first_fault(tmp_path: Path) -> None:
+    summary, said, _ = run(tmp_path, code=1)
+    assert summary["state"] == "failed"
+    assert said.splitlines()[-1].startswith("error: ")
+    assert (
+        "KnownFaultError: sync_by_port.py:37: `local_init_op = optimizer.local_step_init_op()`"
+        " calls an operation as if it were a function; `lab run --listing --mend` mends it"
+    ) in said.splitlines()[-1]
+
+
+def test_mended_every_worker_takes_part_in_every_round_and_ends(tmp_path: Path) -> None:
+    summary, _, home = run(tmp_path, "--mend", code=0)
+    assert summary["state"] == "succeeded"
+    tasks = {each["task"]: each for each in summary["tasks"]}
+    assert {each["state"] for each in tasks.values()} == {"succeeded"}
+    for worker in WORKERS:
+        assert tasks[worker]["local_step"] == ROUNDS
+        # Its line is printed with the value before the update, which is that of its own step - 1.
+        assert tasks[worker]["global_step"] in {ROUNDS - 1, ROUNDS}
+        # Softmax regression after 550 averaged steps at a rate of 0.1, far above a guess's 0.1.
+        assert tasks[worker]["accuracy"] > 0.65
+    told = messages(home, "worker-0")
+    lines = [37, 39]
+    assert [f"mended: line {each}: " in "\n".join(told) for each in lines] == [True, True]
+    assert any("each worker has its own tokens" in each for each in told)
+    assert any("the queue runner ends with the program" in each for each in told)
+    assert not any("the queue runner" in each for each in messages(home, "worker-1"))
+
+
+ALONE = """\
+import tensorflow as tf
+server = tf.train.Server.create_local_server()
+step = tf.Variable(0, name='global_step', trainable=False)
+w = tf.Variable(1.0)
+optimizer = tf.train.SyncReplicasOptimizer(
+    tf.train.GradientDescentOptimizer(0.1), replicas_to_aggregate={0}, total_num_replicas={1})
+train = optimizer.minimize(w * w, global_step=step)
+tokens = optimizer.get_init_tokens_op(0)
+sv = tf.train.Supervisor(init_op=tf.global_variables_initializer(), global_step=step,
+                         local_init_op=optimizer.chief_init_op,
+                         ready_for_local_init_op=optimizer.ready_for_local_init_op)
+ts = sv.prepare_or_wait_for_session(server.target)
+sv.start_queue_runners(ts, [optimizer.get_chief_queue_runner()])
+ts.run(tokens)
+for _ in range(3):
+    ts.run(train)
+print('trained to', ts.run(step))
+with tf.Graph().as_default(), tf.Session(server.target) as other:
+    for each in range({1}):
+        name = 'sync_token_q_%d' % each
+        tokens = tf.FIFOQueue(-1, tf.int32, shapes=[()], shared_name=name)
+        print(name, 'holds', other.run(tokens.size()))
+sv.stop()
+print('stopped')
+"""
+HURRIED = """\
+import runpy, sys
+from lab.task.heritage import faults
+faults.PATIENCE_S, faults.GIVE_UP_S = 2.0, 5.0
+sys.argv[0] = "heritage"
+runpy.run_module("lab.task.heritage", run_name="__main__", alter_sys=True)
+"""
+
+
+def alone(
+    folder: Path, needed: int, *switches: str, workers: int = 1, gone: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """One of so many workers, of whose gradients so many are needed; another task has gone."""
+    program, status = folder / "alone.py", folder / "status"
+    program.write_text(ALONE.format(needed, workers))
+    status.mkdir()
+    if gone:
+        (status / f"{gone}.json").write_text(TaskStatus(gone, State.SUCCEEDED).to_json())
+    own = {"LAB_TASK": "worker-0", "LAB_RUN_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", HURRIED, *switches, str(program)],
+        env={**os.environ, **own, "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_queue_runner_that_never_stops_is_recognized(tmp_path: Path) -> None:
+    done = alone(tmp_path, 1)
+    assert "trained to 3" in done.stdout
+    assert "stopped" not in done.stdout
+    assert "known fault: this program waits for the queue runner" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith("KnownFaultError: this program waits for the q")
+    assert done.returncode == 1
+
+
+def test_mended_the_queue_runner_ends_with_the_program(tmp_path: Path) -> None:
+    done = alone(tmp_path, 1, "--mend")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "stopped"), done.stderr
+    assert "trained to 3" in done.stdout
+
+
+def test_mended_each_round_gives_each_worker_one_token(tmp_path: Path) -> None:
+    done = alone(tmp_path, 1, "--mend", workers=2)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    # This one has taken its own three; those of the other lie there until it comes.
+    assert [each for each in said if "holds" in each] == [
+        "sync_token_q_0 holds 0",
+        "sync_token_q_1 holds 3",
+    ]
+
+
+def test_a_worker_whose_round_cannot_be_completed_is_recognized(tmp_path: Path) -> None:
+    done = alone(tmp_path, 2, workers=2, gone="worker-1")
+    assert "known fault: worker-1 has ended" in done.stdout
+    assert done.stderr.splitlines()[-1].startswith("KnownFaultError: worker-1 has ended, because")
+    assert done.returncode == 1
