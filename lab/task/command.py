@@ -67,7 +67,7 @@ def environ(
     paths = [home, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
     task = {"type": place.job, "index": place.index}
     return {
-        **(_OF_OWN_PROGRAMS if request.own else {**_OF_EXPERIMENTS, **put_off(kept)}),
+        **(_OF_OWN_PROGRAMS if request.own else _OF_EXPERIMENTS | put_off(kept, place.tensorflow)),
         **kept,
         **_no_proxy(request, kept),
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),

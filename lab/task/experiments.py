@@ -125,6 +125,12 @@ _TOWERS_FLAGS: Final[Flags] = {
 _STALENESS_FLAGS: Final[Flags] = {
     "pause": ProgramFlag("seconds for which a worker holds its gradients", amount),
 }
+_ESTIMATOR_FLAGS: Final[Flags] = {
+    "checkpoint_dir": _MNIST_FLAGS["checkpoint_dir"],
+    "checkpoint_every": _MNIST_FLAGS["checkpoint_every"],
+    "strategy": ProgramFlag("none, or mirrored", one_of("none", "mirrored")),
+    "cpu_replicas": ProgramFlag("replicas where there is no GPU", positive),
+}
 
 EXPERIMENTS: Final[Mapping[str, Experiment]] = {
     experiment.name: experiment
@@ -313,6 +319,50 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             steps_add_up=True,
             results=("staleness", "test loss"),
             expected="among n workers a gradient is nearly n - 1 updates old when it arrives",
+        ),
+        Experiment(
+            name="estimator",
+            program="estimator.py",
+            summary="TensorFlow 1's Estimator: chief, ps, workers and evaluator by TF_CONFIG",
+            lesson="estimator.md",
+            jobs=("chief", "ps", "worker", "evaluator"),
+            counts={"chief": 1, "evaluator": 1},
+            cluster="clusters/estimator.yaml",
+            args=("--checkpoint_every=2",),
+            flags={**_MODEL, **_STEPS, **_ESTIMATOR_FLAGS},
+            steps_add_up=True,
+            results=("RunConfig fields that differ", "checkpoints evaluated", "accuracy gained"),
+            expected="RunConfig is as the cluster; the last checkpoint is no worse than the first",
+            tensorflow="2.15",
+        ),
+        Experiment(
+            name="estimator-mirrored",
+            program="estimator.py",
+            summary="an Estimator with a strategy: all-reduce between the cards of one host",
+            lesson="estimator.md",
+            jobs=("worker",),
+            services=(),
+            counts={"worker": 1},
+            args=("--strategy=mirrored", "--checkpoint_every=2"),
+            flags={**_MODEL, **_STEPS, **_ESTIMATOR_FLAGS},
+            results=("RunConfig fields that differ", "replicas built", "checkpoints evaluated"),
+            expected="every card builds the model, and accuracy is that of the joined batch",
+            tensorflow="2.15",
+        ),
+        Experiment(
+            name="horovod",
+            program="horovod_ring.py",
+            summary="Horovod's ring all-reduce between the workers: no parameter servers",
+            lesson="horovod.md",
+            jobs=("worker",),
+            cluster="clusters/workers.yaml",
+            services=(),
+            args=("--model=mlp",),
+            flags=_TRAINING,
+            gang=True,
+            results=("ranks compared", "ranks that differ"),
+            expected="all ranks end with the same parameters, bit by bit",
+            tensorflow="2.15",
         ),
     )
 }

@@ -17,9 +17,15 @@ _SWITCH: Final = "TF_USE_LEGACY_KERAS"
 _IS_OURS: Final = "LAB_LAZY_KERAS"
 
 
-def put_off(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that put it off; none where the user has chosen a Keras."""
-    return {} if _SWITCH in environ else {_SWITCH: "1", _IS_OURS: "1"}
+def put_off(environ: Mapping[str, str], tensorflow: str = "") -> dict[str, str]:
+    """The variables that put it off; none where the user has chosen a Keras.
+
+    Args:
+        environ: The program's variables.
+        tensorflow: The version that it has. On 2.15 nothing is put off: Horovod, which wants Keras
+            at once, could not be imported behind TensorFlow.
+    """
+    return {} if _SWITCH in environ or tensorflow == "2.15" else {_SWITCH: "1", _IS_OURS: "1"}
 
 
 def give_back(environ: MutableMapping[str, str]) -> None:

@@ -36,6 +36,7 @@ SHAPES = {
     "clusters/workers.yaml": {"worker": 2},
     "clusters/coordinator.yaml": {"chief": 1, "ps": 1, "worker": 2},
     "clusters/evaluator.yaml": {"ps": 1, "worker": 2, "evaluator": 1},
+    "clusters/estimator.yaml": {"chief": 1, "ps": 2, "worker": 3, "evaluator": 1},
 }
 
 

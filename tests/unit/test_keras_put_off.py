@@ -46,3 +46,8 @@ def test_a_program_of_ones_own_gets_keras_as_it_is() -> None:
     assert not [name for name in own if "KERAS" in name]
     chosen = environ(PLACE, REQUEST, 0, {"TF_USE_LEGACY_KERAS": "0"})
     assert (chosen["TF_USE_LEGACY_KERAS"], "LAB_LAZY_KERAS" in chosen) == ("0", False)
+
+
+def test_beside_horovod_nothing_is_put_off() -> None:
+    assert "TF_USE_LEGACY_KERAS" in environ(replace(PLACE, tensorflow="2.21"), REQUEST, 0, {})
+    assert "TF_USE_LEGACY_KERAS" not in environ(replace(PLACE, tensorflow="2.15"), REQUEST, 0, {})

@@ -1,0 +1,215 @@
+"""An Estimator: the program tells a model and its input, and TensorFlow 1 does all the rest.
+
+`train_and_evaluate` is started in every task of the cluster, with the same model. It reads in
+TF_CONFIG which task it is, and plays its part: a parameter server serves, the chief initializes,
+saves and trains, workers train, and the evaluator tests each checkpoint. What `mnist_async.py`
+spells out is nowhere to be seen: servers, the device setter, sessions that wait for each other.
+With `--strategy=mirrored` it is one task, whose replicas reduce their gradients among themselves.
+"""
+
+import json
+import os
+
+import tensorflow as tf
+import tensorflow.compat.v1 as tf1
+from begin import begin
+from mnist_model import MODELS
+
+from lab.task.data import PIXELS, load_mnist, load_test
+from lab.task.flags import one_of, parse, positive, training_flags
+from lab.task.heritage.polls import shorten_polls
+from lab.task.model import SavedModel, save_model
+from lab.task.program import ProgramError, make_directory, run_directory, wait_for_start
+
+JOBS = ["chief", "ps", "worker", "evaluator"]
+parser = training_flags(__doc__, jobs=JOBS, optional=["chief", "ps", "evaluator"])
+parser.add_argument(
+    "--strategy",
+    type=one_of("none", "mirrored"),
+    default="none",
+    help="none: variables on parameter servers; mirrored: a copy on each card of one task",
+)
+parser.add_argument(
+    "--cpu_replicas", type=positive, default=2, help="replicas where there is no GPU (default: 2)"
+)
+flags = parse(parser)
+recorder = begin(flags, batch_size=flags.batch_size)
+
+# ---- 1. The cluster of those who train. The evaluator is no part of it: nobody waits for it, and
+# it needs nothing of the others but checkpoints. One task with a strategy is no cluster at all.
+tf_config = json.loads(os.environ.get("TF_CONFIG", "{}"))
+if flags.strategy == "mirrored":
+    tf_config = {}
+elif "cluster" not in tf_config:
+    raise ProgramError("TF_CONFIG names no cluster, and Estimator reads nothing else", "set it")
+cluster = tf_config.get("cluster", {})
+cluster.pop("evaluator", None)
+os.environ["TF_CONFIG"] = json.dumps(tf_config)
+os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"  # Of a GPU's memory, as much as is needed.
+tf1.logging.set_verbosity(tf1.logging.ERROR)
+
+# ---- 2. The strategy, where there is one: who are the replicas?
+strategy, session_config, replicas = None, None, 1
+if flags.strategy == "mirrored":
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    kind, replicas = ("GPU", gpus) if gpus else ("CPU", flags.cpu_replicas)
+    session_config = tf1.ConfigProto(
+        device_count={"CPU": flags.cpu_replicas}, allow_soft_placement=True
+    )
+    strategy = tf.distribute.MirroredStrategy([f"{kind}:{index}" for index in range(replicas)])
+
+# ---- 3. RunConfig: what this task reads in TF_CONFIG, and how often the chief saves.
+run_dir = run_directory()
+checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
+if not checkpoint_dir:
+    raise ProgramError("there is no place for checkpoints", "give --checkpoint_dir")
+make_directory(checkpoint_dir)
+config = tf.estimator.RunConfig(
+    model_dir=str(checkpoint_dir),
+    save_checkpoints_secs=flags.checkpoint_every,
+    session_config=session_config,
+    train_distribute=strategy,
+    experimental_max_worker_delay_secs=0,  # Else worker n would begin 5 (n + 1) seconds late.
+)
+
+# Does it say what one counts in the cluster? The chief is a worker, too; the evaluator knows of
+# nobody; and one task without a cluster is its own chief.
+sizes = {job: len(cluster.get(job, [])) for job in JOBS}
+if flags.job_name in cluster:
+    master = f"grpc://{cluster[flags.job_name][flags.task_index]}"
+    workers = sizes["chief"] + sizes["worker"]
+else:
+    master, sizes["ps"], workers = "", 0, 0 if cluster else 1
+counted = {
+    "master": master,
+    "task_id": flags.task_index,
+    "num_ps_replicas": sizes["ps"],
+    "num_worker_replicas": workers,
+    "is_chief": flags.job_name == "chief" or not cluster,
+}
+says = {name: getattr(config, name) for name in counted}
+message = ", ".join(f"{name}={value!r}" for name, value in says.items())
+recorder.write("event", message=f"RunConfig: {message}")
+differing = sum(says[name] != counted[name] for name in counted)
+recorder.write("result", name="RunConfig fields that differ", value=differing, low=0, high=0)
+
+# ---- 4. The model: one function, which is called to build each graph that is needed.
+model = MODELS[flags.model]
+own_rate = model.synchronous_rate if strategy else model.asynchronous_rate
+replicas_built = set()
+
+
+def model_fn(features, labels, mode):
+    """Build the graph for training or evaluation; Estimator has set where variables are placed."""
+    parameters = {
+        name: tf1.get_variable(name, initializer=value)
+        for name, value in model.initial_parameters(flags.seed).items()
+    }
+    logits = model.logits(features, parameters)
+    loss = model.loss(logits, labels, parameters)
+    if mode == tf.estimator.ModeKeys.EVAL:
+        accuracy = tf1.metrics.accuracy(labels, tf.argmax(logits, 1))
+        return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops={"accuracy": accuracy})
+    replicas_built.add(tf.distribute.get_replica_context().replica_id_in_sync_group)
+    optimizer = tf1.train.GradientDescentOptimizer(
+        flags.learning_rate or own_rate, use_locking=True
+    )
+    update = optimizer.minimize(loss, global_step=tf1.train.get_global_step())
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=update)
+
+
+# ---- 5. The input: every task that trains draws batches of its own. Replicas take them in turn.
+def training_input():
+    """Batches without end; the chief is number 0 of those who train, and worker n is n + 1."""
+    batches = load_mnist(flags.data_dir).train.batches
+    return tf.data.Dataset.from_generator(
+        lambda: batches(flags.batch_size, [flags.seed, 1 + config.global_id_in_cluster]),
+        output_signature=(tf.TensorSpec([None, PIXELS]), tf.TensorSpec([None], tf.int32)),
+    )
+
+
+def test_input():
+    """The test images, once."""
+    test = load_test(flags.data_dir)
+    return tf.data.Dataset.from_tensor_slices((test.images, test.labels)).batch(1000)
+
+
+# ---- 6. What is told. A hook is called around each step; an exporter behind each evaluation.
+class Steps(tf1.train.SessionRunHook):
+    """Lets all begin together, and reports the steps of this task."""
+
+    local_step = 0
+
+    def begin(self):
+        self.global_step = tf1.train.get_global_step()
+        (self.loss,) = tf1.get_collection(tf1.GraphKeys.LOSSES)  # Estimator has put it there.
+
+    def after_create_session(self, session, coord):
+        recorder.write("event", status="ready", message="has a session")
+        wait_for_start()
+
+    def before_run(self, run_context):
+        return tf1.train.SessionRunArgs(self.loss)
+
+    def after_run(self, run_context, run_values):
+        self.local_step += 1
+        self.loss_now = run_values.results
+        if self.local_step % flags.record_every == 0:
+            self.report(run_context.session)
+
+    def end(self, session):
+        if self.local_step % flags.record_every:
+            self.report(session)
+
+    def report(self, session):
+        recorder.write(
+            "step",
+            local_step=self.local_step,
+            global_step=session.run(self.global_step),  # Others may have counted on meanwhile.
+            loss=self.loss_now,
+            examples=self.local_step * flags.batch_size * replicas,
+        )
+
+
+class Evaluations(tf.estimator.Exporter):
+    """Reports each evaluation, and keeps the parameters of the last."""
+
+    name = "evaluations"
+
+    def __init__(self):
+        self.accuracies = []
+
+    def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
+        step, accuracy = eval_result["global_step"], eval_result["accuracy"]
+        recorder.write("eval", global_step=step, accuracy=accuracy, loss=eval_result["loss"])
+        self.accuracies.append(accuracy)
+        if is_the_final_export and run_dir:
+            names = model.initial_parameters(flags.seed)
+            values = {name: tf.train.load_variable(checkpoint_path, name) for name in names}
+            save_model(run_dir / "model", SavedModel(flags.model, int(step), values, {}))
+
+
+# ---- 7. Every task does its part, and returns when all steps are made; a parameter server never.
+if flags.job_name in {"ps", "evaluator"}:
+    recorder.write("event", status="ready", message=f"does its part as {flags.job_name}")
+shorten_polls()  # Else workers would ask every 30 seconds whether the chief has initialized.
+steps, evaluations = Steps(), Evaluations()
+tf.estimator.train_and_evaluate(
+    tf.estimator.Estimator(model_fn, config=config),
+    tf.estimator.TrainSpec(training_input, max_steps=flags.global_steps or 3000, hooks=[steps]),
+    tf.estimator.EvalSpec(
+        test_input, steps=None, exporters=evaluations, start_delay_secs=0, throttle_secs=1
+    ),
+)
+
+# ---- 8. What was found.
+if strategy:
+    built = len(replicas_built)
+    recorder.write("result", name="replicas built", value=built, low=replicas, high=replicas)
+if accuracies := evaluations.accuracies:
+    gained = accuracies[-1] - accuracies[0]
+    recorder.write("result", name="checkpoints evaluated", value=len(accuracies), low=1)
+    recorder.write("result", name="accuracy gained", value=gained, low=0)
+    recorder.write("final", accuracy=accuracies[-1], status="succeeded")
+else:
+    recorder.write("final", local_step=steps.local_step, status="succeeded")

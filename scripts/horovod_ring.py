@@ -1,0 +1,121 @@
+"""Horovod: ring all-reduce between ranks, each of them a whole program of its own.
+
+Every rank trains a copy of the model on batches of its own. Once in a step, all exchange their
+gradients: each ends up with the mean of them, and all make the same update. There is no parameter
+server, and no session that reaches into another task: what TensorFlow runs is a program for one
+process, to which three lines are added. The ranks' ring is Horovod's, outside of TensorFlow.
+"""
+
+import hashlib
+import os
+import threading
+
+import horovod.tensorflow as hvd
+import numpy as np
+import tensorflow as tf
+from begin import begin
+from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+from mnist_model import MODELS, share_correct
+
+from lab.task.data import load_mnist
+from lab.task.flags import parse, training_flags
+from lab.task.model import SavedModel, save_model
+from lab.task.program import ProgramError, run_directory, wait_for_start
+from lab.task.protocol import LOST_CONTACT
+
+flags = parse(training_flags(__doc__, jobs=["worker"]))
+recorder = begin(flags, batch_size=flags.batch_size)
+
+# ---- 1. Who am I? `horovodrun` would start the ranks over SSH, and tell each of them by these
+# variables. Here they have been started, and TF_CONFIG says the same.
+rank, ranks = flags.task_index, len(flags.worker_hosts)
+hosts = [address.rpartition(":")[0] for address in flags.worker_hosts]
+local_ranks = [hosts[:each].count(hosts[each]) for each in range(ranks)]
+peers = [each for each in range(ranks) if local_ranks[each] == local_ranks[rank]]
+meeting_host, meeting_port = flags.worker_hosts[0].rsplit(":", 1)
+os.environ.update(
+    HOROVOD_RANK=str(rank),
+    HOROVOD_SIZE=str(ranks),
+    HOROVOD_HOSTNAME=hosts[rank],
+    HOROVOD_LOCAL_RANK=str(local_ranks[rank]),  # among the ranks of this host
+    HOROVOD_LOCAL_SIZE=str(hosts.count(hosts[rank])),
+    HOROVOD_CROSS_RANK=str(peers.index(rank)),  # among those with this local rank, one a host
+    HOROVOD_CROSS_SIZE=str(len(peers)),
+    HOROVOD_CONTROLLER="gloo",
+    HOROVOD_CPU_OPERATIONS="gloo",
+    HOROVOD_GLOO_RENDEZVOUS_ADDR=meeting_host,
+    HOROVOD_GLOO_RENDEZVOUS_PORT=meeting_port,
+)
+
+# ---- 2. The rendezvous: every rank listens at a port that the system chose, and tells the others
+# by leaving a note with a server at rank 0's address, which so has to be started first. Once they
+# are connected, nobody needs it.
+if rank == 0:
+    meeting = RendezvousHTTPServer((meeting_host, int(meeting_port)), RendezvousHandler, verbose=0)
+    threading.Thread(target=meeting.serve_forever, daemon=True).start()
+recorder.write("event", status="ready", message=f"rank {rank} of {ranks}")
+wait_for_start()  # Then the server is there, and everyone comes within Horovod's 30 seconds.
+hvd.init()
+
+# ---- 3. One GPU for each rank, if there is any.
+gpus = tf.config.list_physical_devices("GPU")[:1]
+tf.config.set_visible_devices(gpus, "GPU")
+for gpu in gpus:
+    tf.config.experimental.set_memory_growth(gpu, enable=True)
+
+# ---- 4. The data: every rank draws batches of its own.
+mnist = load_mnist(flags.data_dir)
+batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + hvd.rank()])
+steps_per_epoch = mnist.train.batches_per_epoch(flags.batch_size * hvd.size())
+all_steps = flags.global_steps or flags.epochs * steps_per_epoch
+
+# ---- 5. The model: every rank draws other initial values, and then takes those of rank 0.
+model = MODELS[flags.model]
+learning_rate = flags.learning_rate or model.synchronous_rate
+variables = {
+    name: tf.Variable(value, name=name)
+    for name, value in model.initial_parameters(flags.seed + hvd.rank()).items()
+}
+hvd.broadcast_variables(list(variables.values()), root_rank=0)
+
+
+@tf.function
+def step(images, labels):
+    """One step of this rank, with the mean of all ranks' gradients; the mean of their losses."""
+    with tf.GradientTape() as tape:
+        loss = model.loss(model.logits(images, variables), labels, variables)
+    tape = hvd.DistributedGradientTape(tape)  # Its gradients have been all-reduced.
+    gradients = tape.gradient(loss, list(variables.values()))
+    for variable, gradient in zip(variables.values(), gradients, strict=True):
+        variable.assign_sub(learning_rate * gradient)
+    return hvd.allreduce(loss)
+
+
+# ---- 6. The training.
+for now in range(1, all_steps + 1):
+    try:
+        loss_now = step(*next(batches))
+    except tf.errors.UnknownError:  # One rank is gone: the others cannot close the ring.
+        raise ProgramError(f"{LOST_CONTACT} another rank", "see how it ended") from None
+    if now % flags.record_every == 0 or now % steps_per_epoch == 0 or now == all_steps:
+        recorder.write(
+            "epoch" if now % steps_per_epoch == 0 else "step",
+            epoch=(now - 1) // steps_per_epoch,
+            local_step=now,
+            global_step=now,
+            loss=float(loss_now),
+            examples=now * flags.batch_size * hvd.size(),
+        )
+
+# ---- 7. The test: are all copies the same, bit by bit? And how good are they?
+values = {name: variable.numpy() for name, variable in variables.items()}
+digest = hashlib.sha256(b"".join(value.tobytes() for value in values.values())).digest()
+digests = hvd.allgather(np.frombuffer(digest, np.uint8)[None]).numpy()
+different = sum(not np.array_equal(each, digests[0]) for each in digests)
+accuracy = share_correct(model.logits(mnist.test.images, values), mnist.test.labels).numpy()
+if hvd.rank() == 0 and (run_dir := run_directory()):
+    save_model(run_dir / "model", SavedModel(flags.model, all_steps, values, {}))
+recorder.write("result", name="ranks compared", value=len(digests), low=ranks, high=ranks)
+recorder.write("result", name="ranks that differ", value=different, low=0, high=0)
+recorder.write("final", global_step=all_steps, accuracy=accuracy, status="succeeded")
+hvd.shutdown()
