@@ -16,7 +16,7 @@ from lab.task.experiments import EXPERIMENTS, Experiment
 
 ROOT = Path(__file__).parents[2]
 LESSONS = ROOT / "docs" / "lessons"
-ABOUT_ALL = {"choosing.md"}
+ABOUT_ALL = {"choosing.md", "then-and-now.md"}
 SWEEP = re.compile(r"^\|? ?`?(lab sweep [^`\n]+)", re.MULTILINE)
 COMMAND = re.compile(r"^lab run (.+)$", re.MULTILINE)
 
