@@ -19,6 +19,9 @@ DATA: Final = "data"
 SERVICES: Final = ("ps",)
 """Jobs that serve until every other job has ended, whatever the program."""
 
+CLIENT: Final = "client"
+"""A job that trains on the servers of all others."""
+
 
 def cluster_path(given: str | None) -> Path:
     """The description that is meant: the flag's, or `cluster.yaml` in this directory.
@@ -82,9 +85,16 @@ def experiment_of(program: OwnProgram, cluster: Cluster, tensorflow: str) -> Exp
         program=program.path.name,
         summary="a program of your own",
         jobs=(),
-        services=tuple(job for job in SERVICES if job in cluster.jobs),
+        services=_services(cluster),
         tensorflow=tensorflow,
     )
+
+
+def _services(cluster: Cluster) -> tuple[str, ...]:
+    """The jobs that only serve: where a client trains, all others do."""
+    if CLIENT in cluster.jobs:
+        return tuple(job for job in cluster.jobs if job != CLIENT)
+    return tuple(job for job in SERVICES if job in cluster.jobs)
 
 
 def check_jobs(wanted: Experiment, cluster: Cluster, description: Path, root: Path) -> None:

@@ -32,7 +32,7 @@ else:
         accuracy = tf.reduce_mean(tf.cast(right, tf.float32))
         init_op = tf.global_variables_initializer()
     sv = tf.train.Supervisor(is_chief=(FLAGS.task_index == 0), init_op=init_op,
-                             global_step=global_step, logdir='/tmp/tf-%d' % FLAGS.task_index)
+                             global_step=global_step, logdir='logs_%d' % FLAGS.task_index)
     ts = sv.prepare_or_wait_for_session(server.target, config=config)
     local_step = 0
     for epoch in range(2):

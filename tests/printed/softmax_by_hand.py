@@ -5,7 +5,7 @@ from tensorflow.contrib.layers import fully_connected
 
 flags = tf.app.flags
 flags.DEFINE_integer("steps", 200, "training steps")
-flags.DEFINE_string("logs", "/tmp/logs", "summaries")
+flags.DEFINE_string("logs", "softmax_logs", "summaries")
 FLAGS = flags.FLAGS
 
 

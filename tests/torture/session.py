@@ -15,7 +15,7 @@ from typing import Final
 
 from benchmarks.engine import ready
 from benchmarks.trainings import workplace
-from lab.render.compose import CPU_IMAGE
+from lab.images import CURRENT
 from tests import engine as engines
 from tests.torture import report, results
 from tests.torture.case import (
@@ -254,7 +254,7 @@ def tools_for(backends: Collection[str]) -> Iterator[Tools]:
         variables = {name: environ[name] for name in names if name in environ}
         client = docker.from_env(environment=dict(environ))
         stack.callback(client.close)
-        image = os.environ.get("LAB_IMAGE", CPU_IMAGE)
+        image = os.environ.get("LAB_IMAGE") or CURRENT.name(gpus=False)
         made: list[OwnEngine] = []
 
         def own() -> OwnEngine:

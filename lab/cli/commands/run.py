@@ -102,7 +102,7 @@ def command(
         bool, Switch("run your program as it was printed in 2017, with TensorFlow 1's API")
     ] = False,
     faithful: Annotated[
-        bool, Switch("of --listing: leave the polls of 30 seconds as they were")
+        bool, Switch("of --listing: leave polls of 30 seconds, and go on from old checkpoints")
     ] = False,
     mend: Annotated[
         bool, Switch("of --listing: mend the known faults of printed synchronous programs")

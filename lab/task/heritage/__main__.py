@@ -2,7 +2,8 @@
 
     python -m lab.task.heritage [--faithful] [--mend] PROGRAM [WORDS]
 
-`--faithful` leaves the polls of 30 seconds; `--mend` mends the known faults of synchronous ones.
+`--faithful` leaves polls of 30 seconds, and goes on from checkpoints of earlier runs; `--mend`
+mends the known faults of synchronous programs.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from types import ModuleType
 from lab.task.heritage import faults
 from lab.task.heritage.calls import without_calls
 from lab.task.heritage.importing import provide, tensorflow_1
+from lab.task.heritage.leftovers import refuse_leftovers
 from lab.task.heritage.polls import shorten_polls
-from lab.task.program import ended_tasks
+from lab.task.program import ProgramError, ended_tasks
 from lab.task.recorder import Recorder
 
 _FAITHFUL, _MEND = "--faithful", "--mend"
@@ -44,8 +46,12 @@ def main() -> None:
     provide(program.parent, tensorflow_1({"SyncReplicasOptimizer": optimizer}))
     if _FAITHFUL not in switches:
         shorten_polls()
+        # The lab has copied it for this run: by hand it is older than all that it writes.
+        refuse_leftovers(program.stat().st_mtime)
     try:
         _run(program, tree)
+    except ProgramError as error:
+        sys.exit(f"error: {error}")
     except TypeError as error:
         what = faults.called(error, program.parent)
         if what is None:

@@ -6,8 +6,8 @@ TensorFlow 2 has none of it. What is here are the regularizers, the initializer 
 
 from __future__ import annotations
 
+import hashlib
 import numbers
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +51,9 @@ def xavier_initializer(
 ) -> Any:
     """Glorot and Bengio's (2010): a variance of 2 / (inputs + outputs)."""
     kind = "uniform" if uniform else "truncated_normal"
-    return tf.variance_scaling_initializer(1.0, "fan_avg", kind, seed=seed, dtype=dtype)
+    # TensorFlow warns of a type that is given here, even of the one that it takes by itself.
+    given = {} if dtype == tf.float32 else {"dtype": dtype}
+    return tf.variance_scaling_initializer(1.0, "fan_avg", kind, seed=seed, **given)
 
 
 def fully_connected(  # noqa: PLR0917  (the arguments in their old order)
@@ -108,10 +110,19 @@ def fully_connected(  # noqa: PLR0917  (the arguments in their old order)
 
 
 def byte_size_load_fn(op: Any) -> int:
-    """The bytes of a variable, as its operation says."""
-    shape = tf.TensorShape(op.get_attr("shape"))
+    """The bytes of an operation's only output; of a variable's value, if it is a variable.
+
+    Raises:
+        ValueError: It has not exactly one output, or one whose shape is not known.
+    """
+    if len(op.outputs) != 1:
+        raise ValueError(f"Op {op.name} must have a single output")
+    shape, kind = op.outputs[0].shape, op.outputs[0].dtype
+    if kind == tf.resource or not shape.is_fully_defined():
+        # The output of a variable may be but a handle, and its attributes know more.
+        shape, kind = tf.TensorShape(op.get_attr("shape")), tf.as_dtype(op.get_attr("dtype"))
     shape.assert_is_fully_defined()
-    return int(shape.num_elements() * tf.as_dtype(op.get_attr("dtype")).size)
+    return int(shape.num_elements() * kind.size)
 
 
 class GreedyLoadBalancingStrategy:
@@ -129,7 +140,10 @@ class GreedyLoadBalancingStrategy:
 
 
 class RandomStrategy:
-    """Gives each variable to any parameter server; every worker draws the same."""
+    """Gives each variable to any parameter server, by a digest of its name, as it was.
+
+    So every worker draws the same.
+    """
 
     def __init__(self, num_ps_tasks: int, seed: int = 0) -> None:
         self._num_tasks = num_ps_tasks
@@ -137,4 +151,5 @@ class RandomStrategy:
 
     def __call__(self, op: Any) -> int:
         """The task of the next variable."""
-        return random.Random(f"{self._seed} {op.name}").randrange(self._num_tasks)  # noqa: S311
+        key = f"{op.name}_{self._seed}".encode()
+        return int(hashlib.md5(key, usedforsecurity=False).hexdigest(), 16) % self._num_tasks

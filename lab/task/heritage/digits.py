@@ -9,13 +9,15 @@ takes what is left of it and the rest from the next.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from lab.task.data import CLASSES, SIDE, Bytes, Ints, load_mnist, scaled
+from lab.task import data
+from lab.task.data import CLASSES, SIDE, Bytes, Ints, scaled
 from lab.task.protocol import DATA_DIR
 
 VALIDATION_SIZE: Final = 5000
@@ -40,8 +42,11 @@ class DataSet:
     """
 
     def __init__(self, images: Array, labels: Array, seed: int | None = None) -> None:
-        """Keep images and labels; NumPy's own generator is seeded, as it was."""
-        np.random.seed(seed)
+        """Keep images and labels; NumPy's own generator is seeded, as it was.
+
+        Without a seed of its own it is the graph's, of `tf.set_random_seed`.
+        """
+        np.random.seed(_seed_of_the_graph() if seed is None else seed)
         self.images = images
         self.labels = labels
         self.num_examples = len(images)
@@ -76,6 +81,14 @@ class DataSet:
         self.images, self.labels = self.images[order], self.labels[order]
 
 
+def _seed_of_the_graph() -> int | None:
+    tensorflow = sys.modules.get("tensorflow.compat.v1")
+    if tensorflow is None:
+        return None
+    seed: int | None = tensorflow.get_seed(None)[0]
+    return seed
+
+
 class Datasets(NamedTuple):
     """The three parts."""
 
@@ -105,7 +118,7 @@ def read_data_sets(  # noqa: PLR0917  (the arguments in their old order)
     if kind not in (np.float32, np.uint8):
         raise ValueError(f"Invalid image dtype {kind}, expected uint8 or float32")
     own = os.environ.get(DATA_DIR)
-    mnist = load_mnist(Path(own) if own else None)
+    mnist = data.load_mnist(Path(own) if own else None)
     pixels = np.concatenate((mnist.train.pixels, mnist.validation.pixels))
     digits = np.concatenate((mnist.train.labels, mnist.validation.labels))
     if not 0 <= validation_size <= len(pixels):
@@ -128,6 +141,18 @@ def read_data_sets(  # noqa: PLR0917  (the arguments in their old order)
     )
 
 
-def load_mnist_set(train_dir: str = "MNIST-data") -> Datasets:
-    """`tf.contrib.learn.datasets.load_dataset("mnist")`."""
+def load_mnist(train_dir: str = "MNIST-data") -> Datasets:
+    """The same with all defaults: digits as numbers."""
     return read_data_sets(train_dir)
+
+
+def load_dataset(name: str, size: str = "small", test_with_fake_data: bool = False) -> Datasets:
+    """`tf.contrib.learn.datasets.load_dataset`, which knows MNIST only here.
+
+    Raises:
+        ValueError: Another data set is asked for.
+    """
+    del size, test_with_fake_data  # For the texts of DBpedia only.
+    if name != "mnist":
+        raise ValueError(f"Name of dataset is not found: {name}; the lab has mnist only")
+    return load_mnist()

@@ -16,6 +16,9 @@ _TODAY: Final = ("tensorflow.python", "tensorflow.core", "tensorflow.compat")
 """What there was and is under the same name."""
 
 _CONTRIB: Final = "TensorFlow 2 has no tf.contrib; of it there are layers, learn.datasets, training"
+_KERAS: Final = "it needs Keras 2, and here is Keras 3; use tf.get_variable and tf.nn"
+_ESTIMATOR: Final = "TensorFlow 2.15 was the last that had it"
+_INSTALLED: Final = {"site-packages", "dist-packages"}
 
 
 class Old(ModuleType):
@@ -41,16 +44,24 @@ def _missing(module: str, name: str, why: str) -> str:
     return f"{short}.{name} is not available: {why}"
 
 
-def tensorflow_1() -> Old:
-    """TensorFlow 1's API, with graphs and sessions; switches this process to its behaviour."""
+def tensorflow_1(train: Mapping[str, Any]) -> Old:
+    """TensorFlow 1's API, with graphs and sessions; switches this process to its behaviour.
+
+    Args:
+        train: What `tf.train` has in the place of TensorFlow's own.
+    """
     import tensorflow.compat.v1 as tf  # noqa: PLC0415  (3 s, and only where a program runs)
 
     from lab.task.heritage import contrib, digits  # noqa: PLC0415
 
     tf.disable_v2_behavior()
     base = "tensorflow.contrib"
-    datasets = {"mnist": Old(f"{base}.learn.datasets.mnist", vars_of(digits), why=_CONTRIB)}
-    learn = {"datasets": Old(f"{base}.learn.datasets", datasets, why=_CONTRIB)}
+    images = Old(f"{base}.learn.datasets.mnist", vars_of(digits), why=_CONTRIB)
+    members = {"mnist": images, "load_dataset": digits.load_dataset}
+    datasets = {"datasets": Old(f"{base}.learn.datasets", members, why=_CONTRIB)}
+    # Where it truly lay, as many a program has it.
+    within = {"learn": Old(f"{base}.learn.python.learn", datasets, why=_CONTRIB)}
+    learn = {**datasets, "python": Old(f"{base}.learn.python", within, why=_CONTRIB)}
     layers = {
         name: getattr(contrib, name)
         for name in ("l1_regularizer", "l2_regularizer", "xavier_initializer", "fully_connected")
@@ -72,11 +83,24 @@ def tensorflow_1() -> Old:
     return Old(
         "tensorflow",
         {
+            "train": Old("tensorflow.train", train, behind=tf.train),
             "contrib": Old(base, contribs, why=_CONTRIB),
             "examples": Old("tensorflow.examples", examples),
+            **_of_keras(tf),
         },
         behind=tf,
     )
+
+
+def _of_keras(tf: ModuleType) -> dict[str, Old]:
+    """What TensorFlow still names, and has only with an older Keras."""
+    cells = Old("tensorflow.nn.rnn_cell", {}, behind=tf.nn.rnn_cell, why=_KERAS)
+    estimator = getattr(tf, "estimator", None)
+    return {
+        "layers": Old("tensorflow.layers", {}, behind=tf.layers, why=_KERAS),
+        "nn": Old("tensorflow.nn", {"rnn_cell": cells}, behind=tf.nn),
+        "estimator": Old("tensorflow.estimator", {}, behind=estimator, why=_ESTIMATOR),
+    }
 
 
 def vars_of(module: ModuleType) -> dict[str, Any]:
@@ -102,7 +126,7 @@ def provide(folder: Path, top: Old) -> None:
         first, _, rest = name.partition(".")
         if level or first != "tensorflow" or not _lies_in(folder, globals):
             return modern(name, globals, locals, fromlist or (), level)
-        if name.startswith(_TODAY):
+        if any(name == each or name.startswith(f"{each}.") for each in _TODAY):
             found = modern(name, globals, locals, fromlist or (), level)
             return found if fromlist else top
         module: Any = top
@@ -121,4 +145,8 @@ def provide(folder: Path, top: Old) -> None:
 
 def _lies_in(folder: Path, globals_: Mapping[str, object] | None) -> bool:
     file = (globals_ or {}).get("__file__")
-    return isinstance(file, str) and Path(file).resolve().is_relative_to(folder)
+    if not isinstance(file, str):
+        return False
+    path = Path(file).resolve()
+    # A virtual environment may lie beside the program; what is installed there is no part of it.
+    return path.is_relative_to(folder) and _INSTALLED.isdisjoint(path.relative_to(folder).parts)

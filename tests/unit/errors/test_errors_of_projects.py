@@ -11,8 +11,9 @@ from lab.cluster import load_cluster, parse_cluster
 from lab.cluster.source import Source, _Builder
 from lab.errors import InputError
 from lab.run import project
-from lab.run.program import read_program
+from lab.run.program import OwnProgram, read_program
 from lab.task.experiments import EXPERIMENTS
+from tests.commands import ROOT
 from tests.unit.test_cli import CLUSTER
 
 ASYNC = EXPERIMENTS["async"]
@@ -135,3 +136,18 @@ def test_data_of_ones_own(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may read everything
     with pytest.raises(InputError, match=r"cannot be read; mend its permissions"):
         project.check_data_dir(str(root))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "services"),
+    [
+        ("cluster", ("ps",)),
+        ("clusters/workers", ()),
+        ("clusters/client", ("worker",)),
+        ("clusters/in-graph", ("ps", "worker")),
+    ],
+)
+def test_what_only_serves_a_program_of_ones_own(cluster: str, services: tuple[str, ...]) -> None:
+    program = OwnProgram(Path("own.py"), (Path("own.py"),), ())
+    made = project.experiment_of(program, load_cluster(ROOT / f"{cluster}.yaml"), "2.15")
+    assert (made.services, made.tensorflow) == (services, "2.15")

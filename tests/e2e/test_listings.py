@@ -1,0 +1,694 @@
+"""Printed programs of 2017 and 2018, not a character changed, on TensorFlow 2.21.
+
+Those with a cluster go through `lab run --listing`; the others are started by the same runner. How
+right a result has to be comes from the oracle: the same model, in NumPy, several times over.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lab.task.data import Floats, Mnist, load_mnist
+from tests import oracle
+from tests.commands import ROOT, environ, lab
+
+pytestmark = pytest.mark.tensorflow
+
+PRINTED = ROOT / "tests" / "printed"
+PATIENCE_S = 180.0
+SAMPLE = 6
+
+SINGLE: Mapping[str, tuple[str, ...]] = {
+    "softmax_by_hand": ("--logs=elsewhere", "--steps", "150"),
+    "where_variables_go": (),
+    "records_round_trip": (),
+    "queue_by_hand": (),
+    "lenet": (),
+    "records_towers": (),
+}
+"""The programs of a single process, and what they are started with."""
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "tensorflow.examples.tutorials.mnist.input_data": ("read_data_sets",),
+    "tensorflow.contrib.layers": (
+        "l1_regularizer",
+        "l2_regularizer",
+        "xavier_initializer",
+        "fully_connected",
+    ),
+    "tensorflow.contrib.learn.datasets": ("load_dataset",),
+    "tensorflow.contrib.learn.datasets.mnist": ("load_mnist",),
+    "tensorflow.contrib.learn.python.learn.datasets.mnist": ("read_data_sets",),
+    "tensorflow.contrib.training": (
+        "GreedyLoadBalancingStrategy",
+        "RandomStrategy",
+        "byte_size_load_fn",
+    ),
+    "tensorflow.app": ("run",),
+    "tensorflow.app.flags": (
+        "DEFINE_string",
+        "DEFINE_integer",
+    ),
+    "tensorflow.flags": (
+        "FLAGS",
+        "DEFINE_float",
+    ),
+    "tensorflow.logging": (
+        "set_verbosity",
+        "warn",
+    ),
+    "tensorflow.gfile": (
+        "Exists",
+        "MakeDirs",
+        "DeleteRecursively",
+        "GFile",
+    ),
+    "tensorflow": (
+        "placeholder",
+        "Session",
+        "ConfigProto",
+        "variable_scope",
+        "get_variable",
+        "get_variable_scope",
+        "device",
+        "TFRecordReader",
+        "parse_single_example",
+        "decode_raw",
+        "FIFOQueue",
+        "set_random_seed",
+    ),
+    "tensorflow.nn": (
+        "conv2d",
+        "max_pool",
+        "dropout",
+        "softmax_cross_entropy_with_logits",
+        "sparse_softmax_cross_entropy_with_logits",
+    ),
+    "tensorflow.train": (
+        "ClusterSpec",
+        "Server",
+        "replica_device_setter",
+        "Supervisor",
+        "MonitoredTrainingSession",
+        "SessionRunHook",
+        "StopAtStepHook",
+        "LoggingTensorHook",
+        "CheckpointSaverHook",
+        "Saver",
+        "get_checkpoint_state",
+        "latest_checkpoint",
+        "ExponentialMovingAverage",
+        "exponential_decay",
+        "GradientDescentOptimizer",
+        "AdamOptimizer",
+        "get_or_create_global_step",
+        "string_input_producer",
+        "match_filenames_once",
+        "shuffle_batch",
+        "batch",
+        "start_queue_runners",
+        "Coordinator",
+        "QueueRunner",
+        "add_queue_runner",
+    ),
+    "tensorflow.summary": (
+        "FileWriter",
+        "scalar",
+        "histogram",
+        "merge_all",
+    ),
+    "tensorflow.python_io": ("TFRecordWriter",),
+    "mnist_inference": ("inference",),
+}
+"""Module to what printed programs take of it, and what a program here has to take, too."""
+
+FLAGS = {"job_name", "task_index", "task_id", "ps_hosts", "worker_hosts"}
+WORDS = {"ps_strategy", "reuse", "keep_prob", "one_hot"}
+METHODS = {
+    "join",
+    "prepare_or_wait_for_session",
+    "next_batch",
+    "num_examples",
+    "compute_gradients",
+    "apply_gradients",
+    "request_stop",
+    "should_stop",
+}
+
+TWO_PS = """\
+version: 1
+name: printed-two-ps
+nodes: {tf1: {}, tf2: {}}
+jobs: {ps: {on: [tf1, tf2]}, worker: {on: [tf1, tf2]}}
+"""
+
+ALONE = """\
+version: 1
+name: printed-alone
+nodes: {tf1: {}}
+jobs: {worker: {on: [tf1]}}
+"""
+
+SLIM = """\
+import tensorflow as tf
+import tensorflow.contrib.slim as slim
+"""
+
+CONTRIB = """\
+import json
+import numpy as np
+import tensorflow as tf
+from tensorflow.contrib.layers import fully_connected
+from tensorflow.examples.tutorials.mnist import input_data
+
+tf.set_random_seed(5)
+first, again = (
+    input_data.read_data_sets("x").train.next_batch(50)[1].tolist() for _ in range(2))
+w = tf.constant([[1., -2.], [3., 0.]])
+xavier, normal = (tf.get_variable(
+    name, [300, 200], initializer=tf.contrib.layers.xavier_initializer(uniform=uniform))
+    for name, uniform in (("xavier", True), ("normal", False)))
+x = tf.constant(np.linspace(-1, 1, 24).reshape(2, 3, 4), tf.float32)
+layer = fully_connected(
+    x, 5, weights_regularizer=tf.contrib.layers.l2_regularizer(0.5), outputs_collections="outputs")
+bare = fully_connected(x, 2, None, biases_initializer=None, scope="bare")
+with tf.variable_scope("", reuse=True):
+    weights, biases = tf.get_variable("fully_connected/weights"), tf.get_variable(
+        "fully_connected/biases")
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    said = session.run({
+        "l1": tf.contrib.layers.l1_regularizer(0.5)(w),
+        "l2": tf.contrib.layers.l2_regularizer(0.5)(w),
+        "xavier": xavier, "normal": normal, "x": x, "layer": layer, "weights": weights,
+        "biases": biases, "penalty": tf.losses.get_regularization_loss(),
+        "kept": tf.get_collection("outputs")[0]})
+said = {name: np.asarray(value).tolist() for name, value in said.items()}
+said["batches"] = [first, again]
+said["names"] = [each.op.name for each in tf.global_variables()]
+print(json.dumps(said))
+tf.contrib.rnn.BasicLSTMCell(3)
+"""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A run of `lab run --listing` that has ended.
+
+    Attributes:
+        path: Its directory.
+        summary: What `--json` says.
+    """
+
+    path: Path
+    summary: dict[str, Any]
+
+    def records(self, task: str, *kinds: str) -> list[dict[str, Any]]:
+        """Its records of these kinds."""
+        lines = (self.path / "tasks" / f"{task}.jsonl").read_text().splitlines()
+        return [record for line in lines if (record := json.loads(line))["kind"] in kinds]
+
+    def log(self, task: str) -> str:
+        """What it printed."""
+        return (self.path / "logs" / f"{task}.log").read_text()
+
+
+def listing(
+    project: Path, name: str, cluster: Path, *words: str, backend: str = "local"
+) -> Listing:
+    """Run a printed program on a cluster, of plain processes or containers."""
+    program = str(PRINTED / f"{name}.py")
+    out, _ = lab(
+        project,
+        *("run", program, "--listing", "--backend", backend, "--gpus", "none", "--json"),
+        *("--cluster", str(cluster), "--runs-dir", str(project / "runs"), *words),
+    )
+    (path,) = (project / "runs").iterdir()
+    summary = json.loads(out.splitlines()[-1])
+    assert summary["state"] == "succeeded"
+    # The parameter servers, too: they have been ended with their run.
+    assert {task["state"] for task in summary["tasks"]} == {"succeeded"}
+    return Listing(path, summary)
+
+
+def start(program: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program that needs no cluster, in a directory of its own."""
+    folder.mkdir()
+    return subprocess.run(
+        [sys.executable, "-m", "lab.task.heritage", str(program), *words],
+        cwd=folder,
+        env=environ(folder),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("single")
+
+
+@pytest.fixture(scope="module")
+def ended(folder: Path) -> Mapping[str, subprocess.CompletedProcess[str]]:
+    """The programs of a single process, two at a time: most of their time is TensorFlow's start."""
+    contrib = folder / "contrib.py"
+    contrib.write_text(CONTRIB)
+    with ThreadPoolExecutor(2) as pool:
+        started = {"contrib": pool.submit(start, contrib, folder / "contrib")}
+        for name, words in SINGLE.items():
+            program = PRINTED / f"{name}.py"
+            started[name] = pool.submit(start, program, folder / name, *words)
+        return {name: future.result() for name, future in started.items()}
+
+
+@pytest.fixture(scope="module")
+def mnist() -> Mnist:
+    return load_mnist()
+
+
+def said(ended: Mapping[str, subprocess.CompletedProcess[str]], name: str) -> list[str]:
+    done = ended[name]
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
+def glorot(random: np.random.Generator, *sides: int) -> Floats:
+    """Glorot's uniform distribution: a variance of 2 / (inputs + outputs)."""
+    limit = math.sqrt(6 / sum(sides))
+    drawn: Floats = random.uniform(-limit, limit, sides).astype(np.float32)
+    return drawn
+
+
+def glorot_layers(seed: int, hidden: int) -> oracle.Parameters:
+    """Initial parameters of 784 - hidden - 10, as `xavier_initializer` draws them."""
+    random = np.random.default_rng(seed)
+    zeros = {"biases1": np.zeros(hidden, np.float32), "biases2": np.zeros(10, np.float32)}
+    weights1, weights2 = glorot(random, 784, hidden), glorot(random, hidden, 10)
+    return {"weights1": weights1, "weights2": weights2, **zeros}
+
+
+def cut_off_layers(seed: int, hidden: int) -> oracle.Parameters:
+    """The same from a normal of 0.1, cut off at two deviations: a part of the oracle's own."""
+    full = oracle.initial_parameters("mlp", seed)
+    within = {"weights1": full["weights1"][:, :hidden], "biases1": full["biases1"][:hidden]}
+    return {**within, "weights2": full["weights2"][:hidden], "biases2": full["biases2"]}
+
+
+def zeros() -> oracle.Parameters:
+    """Softmax regression that knows nothing."""
+    return {"weights": np.zeros((784, 10), np.float32), "biases": np.zeros(10, np.float32)}
+
+
+def trained(
+    mnist: Mnist, parameters: oracle.Parameters, seed: int, updates: Sequence[int], **rates: float
+) -> list[oracle.Step]:
+    """The oracle's steps with these numbers, from 1; each with parameters of its own."""
+    batches = oracle.worker_batches(mnist.train, seed, 0)
+    steps = enumerate(oracle.train(parameters, batches, **rates), 1)
+    return [
+        oracle.Step(step.loss, {name: value.copy() for name, value in step.parameters.items()})
+        for number, step in itertools.islice(steps, max(updates))
+        if number in updates
+    ]
+
+
+# ---- What the programs cover.
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """What a program says.
+
+    Attributes:
+        names: Dotted names of what it imports and takes of that.
+        flags: The flags that it defines.
+        keywords: By which it calls.
+        attributes: Whosesoever.
+    """
+
+    names: set[str]
+    flags: set[str]
+    keywords: set[str]
+    attributes: set[str]
+
+
+def imported(tree: ast.Module) -> dict[str, str]:
+    """Each name that is bound by an import, and what it stands for."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update((each.asname or each.name, each.name) for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.update(
+                (each.asname or each.name, f"{node.module}.{each.name}") for each in node.names
+            )
+    return found
+
+
+def dotted(node: ast.expr, bound: Mapping[str, str]) -> str | None:
+    """The whole name of `tf.app.flags` and the like; None for what begins with no import."""
+    if isinstance(node, ast.Name):
+        return bound.get(node.id)
+    if isinstance(node, ast.Attribute):
+        base = dotted(node.value, bound)
+        return None if base is None else f"{base}.{node.attr}"
+    return None
+
+
+def spoken(program: Path) -> Spoken:
+    """Read a program's text, without running it."""
+    tree = ast.parse(program.read_text())
+    bound = imported(tree)
+    said = Spoken(set(bound.values()), set(), set(), set())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            value = dotted(node.value, bound)
+            if value is not None:  # flags = tf.app.flags
+                bound[node.targets[0].id] = value
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            said.attributes.add(node.attr)
+            said.names.add(dotted(node, bound) or "")
+        elif isinstance(node, ast.Call):
+            said.keywords.update(each.arg for each in node.keywords if each.arg)
+            if getattr(node.func, "attr", "").startswith("DEFINE_"):
+                said.flags.add(ast.literal_eval(node.args[0]))
+    return said
+
+
+def test_the_programs_say_what_printed_programs_say() -> None:
+    heard = [spoken(program) for program in sorted(PRINTED.glob("*.py"))]
+    wanted = {f"{module}.{name}" for module, its in NAMES.items() for name in its}
+    assert sorted(wanted.difference(*(each.names for each in heard))) == []
+    assert sorted(FLAGS.difference(*(each.flags for each in heard))) == []
+    assert sorted(WORDS.difference(*(each.keywords for each in heard))) == []
+    assert sorted(METHODS.difference(*(each.attributes for each in heard))) == []
+
+
+def test_every_program_is_run_here() -> None:
+    """One that nobody starts would prove nothing."""
+    # The one is imported by its neighbour; the other, which is faulty, has tests of its own.
+    others = {"mnist_inference", "sync_by_port"}
+    text = Path(__file__).read_text()
+    programs = {program.stem for program in PRINTED.glob("*.py")} - others
+    assert sorted(stem for stem in programs if f'"{stem}"' not in text) == []
+
+
+# ---- Clusters.
+
+
+def firsts(run: Listing, tasks: Sequence[str]) -> list[float]:
+    """When each task printed its first step, in seconds since the epoch."""
+    return [float(run.records(task, "step", "epoch")[0]["time_unix"]) for task in tasks]
+
+
+def test_ports_in_the_source_and_workers_that_do_not_wait_30_seconds(
+    tmp_path: Path, mnist: Mnist
+) -> None:
+    workers = ["worker-0", "worker-1", "worker-2"]
+    # A chief that comes late is waited for by all others: with the Supervisor's own poll they ask
+    # again 30 s later.
+    run = listing(tmp_path, "async_by_port", ROOT / "clusters/book.yaml", "--start", "worker-0: 4s")
+    chief, *others = firsts(run, workers)
+    assert max(others) - chief < 15
+    for task in workers:
+        epochs = run.records(task, "epoch")
+        # 2 epochs of 550 batches, a line every 100.
+        assert [record["local_step"] for record in epochs] == list(range(100, 1101, 100))
+        assert {record["epoch"] for record in epochs} == {0, 1}
+        losses = [record["loss"] for record in epochs]
+        assert np.mean(losses[-3:]) < np.mean(losses[:3]) / 1.5
+    finals = [run.records(task, "final")[0]["accuracy"] for task in workers]
+    # The last to finish tests what all 3,300 updates made, the first at least its own 1,100.
+    own, everyone = zip(
+        *(
+            [oracle.accuracy(step.parameters, mnist.test) for step in steps]
+            for steps in (
+                trained(
+                    mnist, oracle.initial_parameters("softmax", seed), seed, (1100, 3300), rate=0.01
+                )
+                for seed in range(SAMPLE)
+            )
+        ),
+        strict=True,
+    )
+    assert max(finals) in oracle.prediction_band(everyone)
+    assert min(finals) > oracle.prediction_band(own).low
+
+
+def test_host_flags_a_task_id_and_a_module_beside_the_program(tmp_path: Path, mnist: Mnist) -> None:
+    # Where the chief had ended, a worker's session would wait for it: so it does not come first.
+    run = listing(tmp_path, "mnist_async_train", ROOT / "cluster.yaml", "--start", "worker-0: 3s")
+    images, labels = next(oracle.worker_batches(mnist.train, 0, 0))
+    untrained, _ = oracle.loss_and_gradients(oracle.initial_parameters("mlp", 0), images, labels)
+    steps = [record for i in range(3) for record in run.records(f"worker-{i}", "step")]
+    steps.sort(key=lambda record: int(record["global_step"]))
+    assert len(steps) >= 3
+    assert all(record["local_step"] % 100 == 0 for record in steps)
+    assert all(record["local_step"] <= record["global_step"] <= 600 for record in steps)
+    assert all(record["loss"] < untrained / 2 for record in steps)
+    # Relative to the run: the Supervisor's saver and its summaries.
+    saved = {path.name for path in (run.path / "logs_async").iterdir()}
+    assert "checkpoint" in saved
+    assert any(name.startswith("events.out.tfevents") for name in saved)
+    assert "is not available" not in "".join(run.log(f"worker-{i}") for i in range(3))
+
+
+@pytest.mark.engine
+@pytest.mark.usefixtures("image")
+def test_a_program_and_the_module_beside_it_in_containers(tmp_path: Path) -> None:
+    laptop = ROOT / "clusters/laptop.yaml"
+    run = listing(tmp_path, "mnist_async_train", laptop, backend="compose")
+    steps = [each for i in range(2) for each in run.records(f"worker-{i}", "step")]
+    assert {each["local_step"] % 100 for each in steps} == {0}
+    assert max(int(each["global_step"]) for each in steps) > 300
+    assert (run.path / "logs_async/checkpoint").is_file()
+
+
+def test_monitored_sessions_and_variables_balanced_over_two_ps(
+    tmp_path: Path, mnist: Mnist
+) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "two-ps.yaml").write_text(TWO_PS)
+    run = listing(tmp_path, "monitored_two_ps", tmp_path / "two-ps.yaml")
+    sample = [
+        oracle.accuracy(step.parameters, mnist.test)
+        for seed in range(SAMPLE)
+        for step in trained(mnist, zeros(), seed, [400], rate=0.1)
+    ]
+    for task in ("worker-0", "worker-1"):
+        log = run.log(task)
+        # 31,360 bytes, 40, and 8: the first ps is full with the first.
+        assert "w lies on /job:ps/task:0" in log
+        assert "b lies on /job:ps/task:1" in log
+        assert "global_step lies on /job:ps/task:1" in log
+        (final,) = run.records(task, "final")
+        assert final["accuracy"] in oracle.prediction_band(sample)
+        for record in run.records(task, "step"):
+            assert record["local_step"] <= record["global_step"] <= 401
+    assert "INFO:tensorflow:loss = " in run.log("worker-0")
+    assert "INFO:tensorflow:Saving checkpoints" in run.log("worker-0")
+    assert (run.path / "monitored_logs/checkpoint").is_file()
+    assert "Saving checkpoints" not in run.log("worker-1")
+
+
+def test_a_client_apart_from_two_servers(tmp_path: Path) -> None:
+    run = listing(tmp_path, "linear_client", ROOT / "clusters/client.yaml")
+    steps = run.records("client-0", "step")
+    assert [record["local_step"] for record in steps] == [40, 80, 120, 160, 200]
+    losses = [record["loss"] for record in steps]
+    assert losses == sorted(losses, reverse=True)
+    # An update leaves 1 - 0.2 · mean(x²) = 0.932 of what w lacks: after 200 a millionth.
+    assert "w = 2.000, b = 10.000 on /job:worker/task:0" in run.log("client-0")
+    # They join for ever, and are ended when the client has.
+    assert run.summary["state"] == "succeeded"
+
+
+def test_what_is_not_available_is_named_in_the_last_line(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "cluster.yaml").write_text(ALONE)
+    (tmp_path / "with_slim.py").write_text(SLIM)
+    words = ("--listing", "--backend", "local", "--gpus", "none")
+    _, err = lab(tmp_path, "run", "with_slim.py", *words, code=1)
+    assert "ImportError: tf.contrib.slim is not available: " in err.splitlines()[-1]
+
+
+# ---- A single process.
+
+
+Ended = Mapping[str, subprocess.CompletedProcess[str]]
+
+
+def test_feed_dictionaries_averages_and_summaries(ended: Ended, folder: Path, mnist: Mnist) -> None:
+    lines = said(ended, "softmax_by_hand")
+    losses = [float(line.split("batch is ")[1].split(". ")[0]) for line in lines[:2]]
+    assert losses[1] < losses[0] / 2
+    # The rate decays by 0.99 in 100 updates; the oracle's in 600. Its penalty has both layers.
+    sample = [
+        oracle.accuracy(step.parameters, mnist.test)
+        for seed in range(SAMPLE)
+        for step in trained(mnist, glorot_layers(seed, 50), seed, [150], rate=0.5, decay=0.99**6)
+    ]
+    assert float(lines[-1].rpartition(" ")[2]) in oracle.prediction_band(sample)
+    (events,) = (folder / "softmax_by_hand/elsewhere").iterdir()
+    assert events.stat().st_size > 10_000  # the graph and 150 values
+
+
+def test_where_each_strategy_puts_variables(ended: Ended) -> None:
+    lines = said(ended, "where_variables_go")
+    where = {
+        name: "".join(line[-1] for line in lines if line.startswith(f"{name}: "))
+        for name in ("in turn", "random", "greedy")
+    }
+    assert where == {
+        "in turn": "0101010101",
+        # The MD5 of layer1/weights_7 and so on, as a number: odd or even.
+        "random": "1001111101",
+        # 40,000 bytes and 400, 80,000 and 400, 120,000 and 400, …: to whom has less.
+        "greedy": "0110011001",
+    }
+    assert lines[0] == "in turn: layer1/weights is on /job:ps/task:0"
+
+
+def test_records_written_and_read_back_once(ended: Ended) -> None:
+    lines = said(ended, "records_round_trip")
+    names = [f"data.tfrecords-{i:05d}-of-00003" for i in range(3)]
+    assert [Path(name).name for name in lines[0].split()] == names
+    read = [
+        (int(i), int(j))
+        for line in lines[1:-1]
+        for i, j in zip(*(re.findall(r"\d", half) for half in line.split("] [")), strict=True)
+    ]
+    assert read == [(i, j) for i in range(3) for j in range(4)]
+    assert lines[-1] == "one epoch is over"
+
+
+def test_a_queue_and_a_coordinator_by_hand(ended: Ended) -> None:
+    lines = said(ended, "queue_by_hand")
+    assert "threads: 5" in lines  # one for each of four enqueuings, one that closes the queue
+    assert "a = 3.000, b = -1.000" in lines
+    assert lines[-2:] == ["all of 3 threads have stopped: True", "mean: 0.0"]
+
+
+def test_a_convolutional_network_saved_and_restored(ended: Ended, mnist: Mnist) -> None:
+    lines = said(ended, "lenet")
+    penalties = [float(line.rpartition(" ")[2]) for line in lines[:3]]
+    assert all(0 < penalty < 0.1 for penalty in penalties)
+    match = re.fullmatch(r"After 120 training step\(s\), test accuracy = (\S+)", lines[3])
+    assert match is not None, lines
+    # More than a linear model gets from more images; less than LeNet-5 with all its layers after
+    # all its epochs (LeCun et al., 1998: 0.95% wrong).
+    linear = [
+        oracle.accuracy(step.parameters, mnist.test)
+        for seed in range(SAMPLE)
+        for step in trained(mnist, zeros(), seed, [120], rate=0.1)
+    ]
+    assert max(linear) < float(match[1]) < 0.9905
+    assert lines[4] == 'model_checkpoint_path: "lenet.ckpt-120"'
+
+
+def test_towers_that_read_records(ended: Ended, folder: Path, mnist: Mnist) -> None:
+    lines = said(ended, "records_towers")
+    losses = [float(re.findall(r"loss = (\S+)", line)[0]) for line in lines[:10]]
+    # Both towers have the same batch, so that the mean of their gradients is the gradient; it is
+    # drawn from 5,000 images, as if from all of them in so few steps.
+    printed = range(11, 102, 10)  # steps 10, 20, … by the program, which counts from 0
+    runs = [
+        trained(mnist, cut_off_layers(seed, 100), seed, printed, rate=0.05, decay=0.99)
+        for seed in range(SAMPLE)
+    ]
+    sample = [float(np.mean([step.loss for step in run])) for run in runs]
+    assert float(np.mean(losses)) in oracle.prediction_band(sample)
+    assert len(losses) == len(printed)
+    assert np.mean(losses[-3:]) < np.mean(losses[:3]) / 1.5
+    assert lines[-1] == "checkpoint: towers_model/model.ckpt-100"
+    names = {path.name for path in (folder / "records_towers/towers_model").iterdir()}
+    assert {"model.ckpt-0.index", "model.ckpt-100.index", "checkpoint"} <= names
+    assert any(name.startswith("events.out.tfevents") for name in names)
+
+
+def test_the_numbers_of_contrib_and_the_last_line_of_what_it_lacks(ended: Ended) -> None:
+    done = ended["contrib"]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["l1"] == pytest.approx(0.5 * 6)
+    assert found["l2"] == pytest.approx(0.5 * 14 / 2)
+    for name in ("xavier", "normal"):
+        # Glorot and Bengio (2010): 2 / (inputs + outputs); 60,000 draws know it to 1%.
+        assert np.var(found[name]) == pytest.approx(2 / 500, rel=0.03)
+    assert np.abs(found["xavier"]).max() <= math.sqrt(6 / 500)
+    assert np.abs(found["normal"]).max() > math.sqrt(6 / 500)
+    layer = np.asarray(found["x"]) @ np.asarray(found["weights"]) + np.asarray(found["biases"])
+    np.testing.assert_allclose(found["layer"], np.maximum(layer, 0), atol=1e-5)
+    assert found["kept"] == found["layer"]
+    assert found["penalty"] == pytest.approx(0.25 * np.sum(np.square(found["weights"])), rel=1e-5)
+    assert found["names"] == [
+        *("xavier", "normal", "fully_connected/weights", "fully_connected/biases", "bare/weights")
+    ]
+    # The graph's seed is NumPy's: the same batches again.
+    first, again = found["batches"]
+    assert first == again
+    assert len(set(first)) > 1
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        "AttributeError: tf.contrib.rnn is not available: TensorFlow 2 has no tf.contrib; of it"
+        " there are layers, learn.datasets, training"
+    )
+
+
+SUPERVISED = """\
+import tensorflow as tf
+
+step = tf.train.get_or_create_global_step()
+count = tf.assign_add(step, 1)
+sv = tf.train.Supervisor(init_op=tf.global_variables_initializer(), logdir="train",
+                         global_step=step, save_model_secs=0)
+with sv.managed_session() as session:
+    for _ in range(10):
+        reached = session.run(count)
+    sv.saver.save(session, "train/model.ckpt", global_step=step)
+print("reached", reached)
+"""
+
+
+def test_a_checkpoint_of_an_earlier_run_is_not_gone_on_from(tmp_path: Path) -> None:
+    program = tmp_path / "supervised.py"
+
+    def go(*switches: str) -> subprocess.CompletedProcess[str]:
+        program.write_text(SUPERVISED)  # Anew for each run, as the lab does.
+        command = [sys.executable, "-m", "lab.task.heritage", *switches, str(program)]
+        return subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environ(tmp_path),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+
+    assert go().stdout.splitlines()[-1] == "reached 10"
+    refused = go()
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        "error: train holds model.ckpt-10, which an earlier run has left; remove that directory, or"
+        " go on from it with --faithful"
+    )
+    assert "Traceback" not in refused.stderr
+    assert go("--faithful").stdout.splitlines()[-1] == "reached 20"
