@@ -65,7 +65,7 @@ def environ(
     kept = {name: value for name, value in inherited.items() if name not in _AGENTS_OWN}
     home = str(Path(lab.__file__).parents[1])
     paths = [home, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
-    task = {"type": place.job, "index": place.index}
+    config = {"cluster": request.cluster, "task": {"type": place.job, "index": place.index}}
     return {
         **(_OF_OWN_PROGRAMS if request.own else _OF_EXPERIMENTS | put_off(kept, place.tensorflow)),
         **kept,
@@ -73,13 +73,18 @@ def environ(
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
         "PYTHONUNBUFFERED": "1",
         **({DATA_DIR: str(place.data / request.data_dir)} if request.data_dir else {}),
-        "TF_CONFIG": json.dumps({"cluster": request.cluster, "task": task}),
+        **({} if _is_alone(request) else {"TF_CONFIG": json.dumps(config)}),
         "LAB_TASK": place.task,
         "LAB_RUN_ID": request.run_id,
         "LAB_ATTEMPT": str(attempt),
         "LAB_RUN_DIR": str(Volume(place.runs).run(request.run_id)),
         "LAB_START": str(Volume(place.runs).start(request.run_id, place.task)),
     }
+
+
+def _is_alone(request: Request) -> bool:
+    """Whether it is a printed program without a cluster; Estimator would take one for a cluster."""
+    return request.listing and len(request.tasks()) == 1
 
 
 def _no_proxy(request: Request, inherited: Mapping[str, str]) -> dict[str, str]:

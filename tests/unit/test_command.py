@@ -1,0 +1,59 @@
+"""What a program is started with."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.task.command import argv, environ
+from lab.task.place import Place
+from lab.task.protocol import Request
+
+PLACE = Place(
+    project="p",
+    node="tf1",
+    task="worker-0",
+    cluster={"worker": ["tf1:1"]},
+    runs=Path("/runs"),
+    scripts=Path("/scripts"),
+    data=Path("/data"),
+)
+ALONE = Request("r1", "old", "old.py", ("--steps", "5"), {"worker": ["tf1:1"]}, own=True)
+TWO = {"worker": ["tf1:1", "tf2:1"]}
+
+
+@pytest.mark.parametrize(
+    ("request_", "has_a_cluster"),
+    [
+        (replace(ALONE, listing=True), False),
+        (replace(ALONE, listing=True, cluster=TWO), True),
+        (ALONE, True),
+    ],
+)
+def test_a_printed_program_alone_is_in_no_cluster(request_: Request, has_a_cluster: bool) -> None:
+    assert ("TF_CONFIG" in environ(PLACE, request_, 0, {})) == has_a_cluster
+
+
+@pytest.mark.parametrize(
+    ("switches", "words"),
+    [
+        ({}, ["-m", "lab.task.heritage"]),
+        ({"faithful": True}, ["-m", "lab.task.heritage", "--faithful"]),
+        ({"mend": True}, ["-m", "lab.task.heritage", "--mend"]),
+    ],
+)
+def test_a_printed_program_has_a_runner(switches: dict[str, bool], words: list[str]) -> None:
+    data = {"data_dir": "mine", "cluster_flags": ()}
+    listing = replace(ALONE, listing=True, **data, **switches)
+    assert argv(PLACE, listing) == [
+        sys.executable,
+        *words,
+        "/runs/r1/program/old.py",
+        "--steps",
+        "5",
+    ]
+    # It knows no flag for its data: it is told by a variable where `input_data` finds them.
+    assert environ(PLACE, listing, 0, {})["LAB_DATA_DIR"] == "/data/mine"
