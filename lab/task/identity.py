@@ -35,7 +35,7 @@ class Identity:
             time_unix: When it was read, in seconds since the epoch.
             elapsed_s: Seconds from the program's start until then.
         """
-        if self._is_complete(record):
+        if self.signed(record):
             return record
         own: dict[str, Value] = {
             "run": self.run,
@@ -50,7 +50,8 @@ class Identity:
         whole = {**missing, **record, **own}
         return {name: whole[name] for name in FIELDS if name in whole}
 
-    def _is_complete(self, record: Record) -> bool:
+    def signed(self, record: Record) -> bool:
+        """Whether the recorder of this task's program wrote it, so that it lacks nothing."""
         # Whatever the recorder wrote is, and that is what comes in numbers.
         return (
             record.get("run") == self.run

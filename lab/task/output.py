@@ -209,6 +209,10 @@ class Output(threading.Thread):
         now, elapsed_s = time.time(), time.monotonic() - self._began
         records, log, echo = bytearray(), bytearray(), bytearray()
         for line in lines:
+            shown = line
+            begun, line = self._apart(line)  # noqa: PLW2901
+            # Its writer goes on behind the record, so that the log has it in one piece again.
+            log += begun
             record = self._record(line)
             if record is None:
                 log += line + b"\n"
@@ -220,7 +224,7 @@ class Output(threading.Thread):
                 self._follow(record, now)
                 signed = self._identity.sign(record, now, elapsed_s)
                 records += json.dumps(signed).encode() + b"\n"
-            echo += visible(line.removesuffix(b"\r")).encode() + b"\n"
+            echo += visible(shown.removesuffix(b"\r")).encode() + b"\n"
         self._append(bytes(records), bytes(log))
         if echo:
             self._echo(bytes(echo))
@@ -255,6 +259,27 @@ class Output(threading.Thread):
             self.lost_contact = str(record.get("message", "")).startswith(LOST_CONTACT)
         elif record["kind"] == "event":
             self.message = short(str(record.get("message", "")))
+
+    def _apart(self, line: bytes) -> tuple[bytes, bytes]:
+        """Part a record from what another writer of the same pipe had begun before it.
+
+        A record is one write; what a library logs piece by piece may be under way when it comes.
+        Only a record that this very program signed is taken out of a line.
+
+        Returns:
+            What stands before the record, and the rest of the line; nothing and the whole line
+            where there is no such record.
+        """
+        at = line.find(_PREFIX, 1)
+        while at > 0:
+            try:
+                record = parse_record(line[at:].decode())
+            except (RecordError, UnicodeDecodeError):
+                record = None
+            if record is not None and self._identity.signed(record):
+                return line[:at], line[at:]
+            at = line.find(_PREFIX, at + 1)
+        return b"", line
 
     def _record(self, line: bytes) -> Record | None:
         """A record; None for a line that is none, or a broken one."""

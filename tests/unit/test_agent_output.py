@@ -217,6 +217,44 @@ def test_program_that_writes_records_is_not_counted_twice(tmp_path: Path) -> Non
     assert (tmp_path / "t.log").read_bytes().splitlines() == [STEP, *lines[2:]]
 
 
+RECORDED = format_record(
+    {
+        "kind": "final",
+        "run": WHO.run,
+        "attempt": 1,
+        "job_name": "worker",
+        "task_index": 2,
+        "seq": 3,
+        "time_unix": 1.0,
+        "elapsed_s": 0.1,
+        "message": "lost contact with another rank",
+    }
+).encode()
+
+
+def test_a_record_amid_what_a_library_logs_piece_by_piece_is_not_lost(tmp_path: Path) -> None:
+    pump(tmp_path, b"before\n[" + RECORDED + b"\n12:00: E] connection reset\nafter\n")
+    (record,) = stored(tmp_path)
+    assert (record["kind"], record["seq"]) == ("final", 3)
+    assert (tmp_path / "t.log").read_bytes() == b"before\n[12:00: E] connection reset\nafter\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"he wrote: lab kind=step seq=1 loss=0.5",
+        b"he wrote: " + RECORDED.replace(b"run=2", b"run=3"),
+        b"he wrote: " + RECORDED.replace(b"task_index=2", b"task_index=1"),
+        b"he wrote: " + RECORDED + b" nonsense",
+        b"he wrote: " + RECORDED + b"\xff",
+    ],
+)
+def test_what_only_speaks_of_a_record_stays_in_the_log(tmp_path: Path, line: bytes) -> None:
+    pump(tmp_path, line + b"\n")
+    assert stored(tmp_path) == []
+    assert (tmp_path / "t.log").read_bytes() == line + b"\n"
+
+
 def test_a_listing_that_tells_events_still_prints_its_steps(tmp_path: Path) -> None:
     event = format_record(
         {
