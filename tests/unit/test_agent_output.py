@@ -21,6 +21,7 @@ from lab.task.identity import Identity
 from lab.task.output import MAX_LINE_BYTES, SPLIT_MARK, Appender, Lines, Output
 from lab.task.text import short, visible
 from tests.agents import ROOT, wait_for
+from tests.conditions import lacking
 
 
 @pytest.mark.parametrize(
@@ -553,7 +554,7 @@ def in_network(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
         check=False,
     )
     if "unshare failed" in done.stderr or "Operation not permitted" in done.stderr:
-        pytest.skip("this kernel allows no network namespaces to this user")
+        lacking("this kernel allows no network namespaces to this user")
     return done
 
 
