@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from lab.pinning import Sight
-from lab.plan import Plan
 from lab.task.protocol import Chunk, Request
+
+if TYPE_CHECKING:
+    # `lab render` and its kin need the backends' names alone.
+    from lab.pinning import Sight
+    from lab.plan import Plan
 
 __all__ = [
     "NOTHING",

@@ -19,11 +19,13 @@ import json
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from lab.cli.values import boolean, text
 from lab.errors import InputError
-from lab.task.experiments import ProgramFlag
+
+if TYPE_CHECKING:
+    from lab.task.experiments import ProgramFlag
 
 HELP: Final = frozenset({"--help", "-h"})
 _UNCHECKED: Final = "what stands behind `--` is handed on to the program unchecked"
