@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lab.cluster.load import load_cluster, parse_cluster
 from lab.cluster.model import Box, Cluster, Job, LinkSpec, Node
-from lab.cluster.schema import json_schema
 
 __all__ = [
     "Box",
@@ -12,7 +11,6 @@ __all__ = [
     "Job",
     "LinkSpec",
     "Node",
-    "json_schema",
     "load_cluster",
     "parse_cluster",
 ]

@@ -154,7 +154,7 @@ class _Part(BaseModel):
         frozen=True,
         strict=True,
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
+        defer_build=True,  # the parts are read as the whole is; alone only where that has faults
     )
 
 

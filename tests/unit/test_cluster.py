@@ -11,9 +11,9 @@ import jsonschema
 import pytest
 import yaml
 
-from lab.cluster import Cluster, json_schema, load_cluster, parse_cluster
+from lab.cluster import Cluster, load_cluster, parse_cluster
 from lab.cluster.scalars import plain
-from lab.cluster.schema import FILE
+from lab.cluster.schema import FILE, json_schema
 from lab.errors import DescriptionError, InputError
 from lab.task.text import visible
 from tests.golden.cases import BAD, GOOD
