@@ -173,9 +173,12 @@ class _Box:
             chosen = self._best(free, count, ties, base)
         else:
             chosen = self._grown(free, count, ties, base)
-        gone = set(chosen)
-        self._free[node] = [index for index in free if index not in gone]
-        if not self._free[node]:
+        if chosen == free[: len(chosen)]:  # as on a box of which nothing is known
+            del free[: len(chosen)]
+        else:
+            gone = set(chosen)
+            free[:] = [index for index in free if index not in gone]
+        if not free:
             del self._free[node]
         for index in chosen:
             for other, links in self._ties.links_of(index).items():

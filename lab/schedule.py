@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from lab.errors import InputError
@@ -14,7 +14,7 @@ PS: Final = "ps"
 _FORM: Final = "TASK: MOMENT; …, such as worker-1: 10s; worker-2: after 500 steps"
 
 
-def untimely(task: str, when: When, tasks: Sequence[str]) -> str | None:
+def untimely(task: str, when: When, tasks: Collection[str]) -> str | None:
     """Why a task cannot start at this moment, with the mend; None: it can.
 
     Args:

@@ -130,11 +130,12 @@ def _links(parts: Parts) -> Iterator[Problem]:
 
 
 def _start(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
-    tasks = [f"{name}-{index}" for name, job in jobs.items() for index in range(len(job.on))]
+    known = [f"{name}-{index}" for name, job in jobs.items() for index in range(len(job.on))]
+    tasks = dict.fromkeys(known)  # a schedule may have an entry for each of ten thousand
     for task, text in parts.start.items():
         if task not in tasks:
             message = f"there is no task {task}"
-            yield Problem(("start", task), message, on_key=True, word=task, candidates=tasks)
+            yield Problem(("start", task), message, on_key=True, word=task, candidates=known)
         elif reason := untimely(task, parse_when(text), tasks):
             yield Problem(("start", task), reason)
 

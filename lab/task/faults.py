@@ -182,7 +182,6 @@ def resolve(fault: Fault, places: Mapping[str, str], seed: int) -> Fault:
     Raises:
         ValueError: There is no such target; the message says which there are.
     """
-    nodes = tuple(dict.fromkeys(places.values()))
     if fault.is_random:
         fault = replace(fault, seed=seed if fault.seed is None else fault.seed)
         draw = random.Random(fault.seed)  # noqa: S311  (repeatable, not secret)
@@ -191,7 +190,8 @@ def resolve(fault: Fault, places: Mapping[str, str], seed: int) -> Fault:
         if fault.between is not None:
             moment = When(seconds=round(draw.uniform(*fault.between), 1))
             fault = replace(fault, when=moment, between=None)
-    if fault.target not in places and fault.target not in nodes:
+    if fault.target not in places and fault.target not in places.values():
+        nodes = tuple(dict.fromkeys(places.values()))
         near = _near(fault.target, (*places, *nodes))
         there = f"{', '.join(places)} on {', '.join(nodes)}"
         raise ValueError(f"no task and no node {fault.target!r}; {near}there are {there}")

@@ -24,7 +24,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -71,7 +71,7 @@ def task_names(cluster: ClusterSpec) -> list[str]:
     return [f"{job}-{i}" for job, hosts in cluster.items() for i in range(len(hosts))]
 
 
-def chief_of(tasks: Sequence[str]) -> str | None:
+def chief_of(tasks: Collection[str]) -> str | None:
     """The task that initializes and saves: the chief, else the first worker, if any."""
     return next((task for task in _CHIEFS if task in tasks), None)
 

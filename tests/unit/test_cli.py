@@ -240,33 +240,6 @@ def test_examples_work(tmp_path: Path, name: str) -> None:
         assert done.stdout or done.stderr or ">" in line
 
 
-def test_help_imports_nothing_heavy(project: Path) -> None:
-    code = (
-        "import sys; from lab.cli import main; main(['--help']); main([]);"
-        "heavy = {'fire', 'rich', 'pydantic', 'docker', 'yaml', 'tensorflow', 'numpy'};"
-        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environ(project), capture_output=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_commands_import_no_tensorflow_and_no_docker(project: Path) -> None:
-    code = (
-        "import sys; from lab.cli import main; main(['validate']);"
-        "sys.exit(bool({'docker', 'tensorflow'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=project,
-        env=environ(project),
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def test_version(project: Path) -> None:
     assert re.fullmatch(r"lab \d+\.\d+\.\d+\n", lab(project, "--version").stdout)
 

@@ -1,0 +1,153 @@
+"""What a command costs, by what it imports and how many instructions it runs; nothing is timed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import pytest
+import yaml
+
+from lab.cluster import parse_cluster
+from lab.gpus import take_inventory
+from lab.plan import place
+from lab.render import render
+from lab.schedule import untimely
+from lab.task.faults import parse, resolve
+from lab.task.when import parse_when
+from tests.commands import ROOT, environ
+
+FOREIGN = {
+    *("docker", "matplotlib", "numpy", "PIL", "pynvml", "pyroute2", "requests", "rich"),
+    "tensorflow",
+}
+"""Packages that none of the commands below needs."""
+
+OWN = {"lab.backends.compose", "lab.backends.local", "lab.pinning", "lab.task.sight"}
+"""What boots an environment and proves its cards: modules of `lab` that import much themselves."""
+
+BEFORE_ANY_COMMAND = {"fire", "pydantic", "yaml", "lab.cluster", "lab.task.experiments"}
+
+
+@pytest.mark.parametrize(
+    ("words", "unwanted"),
+    [
+        (["--help"], FOREIGN | OWN | BEFORE_ANY_COMMAND),
+        ([], FOREIGN | OWN | BEFORE_ANY_COMMAND),
+        (["render", "--gpus", "index", "--output", "-"], FOREIGN | OWN | {"lab.cluster.schema"}),
+        (["render", "--gpus", "index", "--check"], FOREIGN | OWN | {"lab.cluster.schema"}),
+        (["validate"], FOREIGN | OWN | {"lab.cluster.schema"}),
+    ],
+    ids=["help", "nothing", "render", "check", "validate"],
+)
+def test_a_command_imports_nothing_that_it_does_not_need(
+    words: list[str], unwanted: set[str], tmp_path: Path
+) -> None:
+    for name in ("cluster.yaml", "docker-compose.yml"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    code = (
+        f"import sys; from lab.cli import main; code = main({words!r});"
+        f"found = sorted({unwanted!r} & set(sys.modules));"
+        "sys.exit(f'code {code}, imported: {found}' if code or found else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env=environ(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def many(nodes: int) -> dict[str, Any]:
+    """A description of a ps and seven workers with a card each, on each of many nodes."""
+    names = [f"tf{number}" for number in range(nodes)]
+    return {
+        "version": 1,
+        "name": "many",
+        "nodes": {name: {"gpus": 7} for name in names},
+        "jobs": {
+            "ps": {"on": names},
+            "worker": {"on": [name for name in names for _ in range(7)], "gpus": 1},
+        },
+    }
+
+
+def rendered(description: dict[str, Any], mode: str) -> Callable[[], object]:
+    """All that lies between a description's bytes and the compose file's text."""
+    data = yaml.safe_dump(description, sort_keys=False).encode()
+
+    def render_it() -> str:
+        cluster = parse_cluster(data, "cluster.yaml")
+        return render(place(cluster, take_inventory(mode, cluster)))
+
+    return render_it
+
+
+def instructions(action: Callable[[], object]) -> int:
+    """How many instructions of Python's something takes: the same number every time."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def growth(make: Callable[[int], Callable[[], object]], size: int) -> float:
+    """By how much more the second doubling adds than the first: 2 is linear, 4 quadratic."""
+    make(4 * size)()  # what is remembered from call to call is so for all three
+    first, second, third = (instructions(make(factor * size)) for factor in (1, 2, 4))
+    return (third - second) / (second - first)
+
+
+def test_the_yardstick_tells_a_line_from_a_square() -> None:
+    # A square that is small beside what is linear counts, too: here a hundredth of it, at last.
+    def loops(size: int) -> Callable[[], object]:
+        return lambda: [each + 1 for each in range(1000 * size)]
+
+    def and_squares(size: int) -> Callable[[], object]:
+        line, square = range(1000 * size), range(size * size)
+        return lambda: [[each + 1 for each in line], [each + 1 for each in square]]
+
+    assert growth(loops, 10) == pytest.approx(2, abs=0.001)
+    assert growth(and_squares, 10) > 2.01
+
+
+@pytest.mark.parametrize("mode", ["index", "none"])
+def test_rendering_grows_as_the_description_does(mode: str) -> None:
+    assert growth(lambda nodes: rendered(many(nodes), mode), 12) < 2.005
+
+
+class Unwalked(dict[str, str]):
+    """A mapping in which one may look a key up, and do nothing that takes longer if it is large."""
+
+    def __iter__(self) -> NoReturn:
+        raise AssertionError("walked through")
+
+    keys = values = items = __iter__  # type: ignore[assignment]
+
+
+def test_a_task_of_a_schedule_is_looked_up_and_not_searched_for() -> None:
+    # A search in C is no instruction of Python's, and yet took a second for all of ten thousand.
+    tasks = Unwalked({"ps-0": "tf1", "worker-0": "tf2", "worker-1": "tf3"})
+    fault = resolve(parse("kill worker-1 after 500 steps"), tasks, seed=0)
+    assert (fault.target, untimely("worker-1", parse_when("after 9 steps"), tasks)) == (
+        "worker-1",
+        None,
+    )
