@@ -17,11 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from benchmarks import (
+    beside_compose,
     collector,
     commands,
     gpus,
     overhead,
     placement,
+    rendering,
     results,
     start,
     telemetry,
@@ -34,7 +36,8 @@ from benchmarks.trainings import ROOT, workplace
 
 MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "help": commands.measure_help,
-    "render": commands.measure_render,
+    "render": rendering.measure,
+    "compose-config": beside_compose.measure,
     "placement": placement.measure,
     "gpus": gpus.measure,
     "collector": collector.measure,

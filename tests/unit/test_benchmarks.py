@@ -14,12 +14,14 @@ import pytest
 
 from benchmarks import machine, results, volume
 from benchmarks.collector import Collected, lost, missing_at_home
-from benchmarks.commands import NODES, PER_NODE, thousand_tasks
+from benchmarks.descriptions import NODES, PER_NODE, SHARING, sharing, text, thousand_tasks
 from benchmarks.outcome import Outcome, Target
 from benchmarks.pairs import Estimate, estimate, in_turn, interleaved, ratio
+from benchmarks.rendering import FEW, MANY, grown
 from benchmarks.steps import UnfitError, all_stepped_at, steps_per_second
 from benchmarks.trainings import CLUSTER, TASKS, by_hand_records, workplace
 from lab.cluster import load_cluster
+from lab.cluster.model import MAX_TASKS
 from lab.gpus import take_inventory
 from lab.plan import place
 from lab.records import Record, format_record
@@ -285,12 +287,27 @@ def test_the_description_of_the_benchmarks_has_their_tasks() -> None:
 
 def test_the_large_description_has_a_thousand_tasks(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
-    file.write_text(thousand_tasks())
+    file.write_text(text(thousand_tasks()))
     cluster = load_cluster(file)
     plan = place(cluster, take_inventory("index", cluster))
     assert len(plan.tasks) == NODES * PER_NODE == 1000
     gpus = [gpu for task in plan.tasks for gpu in task.gpus]
     assert len(gpus) == len(set(gpus)) == 875
+
+
+def test_the_largest_description_has_as_many_tasks_as_there_may_be(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(text(sharing(MANY)))
+    cluster = load_cluster(file)
+    plan = place(cluster, take_inventory("index", cluster))
+    assert len(plan.tasks) == MANY * SHARING == MAX_TASKS == 10 * FEW * SHARING
+    assert len({gpu for task in plan.tasks for gpu in task.gpus}) == MANY
+
+
+def test_growth_is_what_lies_beyond_the_start() -> None:
+    assert grown(start_s=2.0, few_s=3.0, large_s=12.0) == 10.0
+    with pytest.raises(RuntimeError, match="something else must be running"):
+        grown(start_s=3.0, few_s=3.0, large_s=12.0)
 
 
 def test_the_large_volume_is_a_run_that_has_ended(tmp_path: Path) -> None:

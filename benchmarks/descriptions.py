@@ -1,0 +1,98 @@
+"""Descriptions to render: this project's own, and large ones made for the purpose."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.trainings import ROOT, Workplace
+
+NODES, PER_NODE = 125, 8
+SHARING = 10
+"""So many tasks on each node of `sharing`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """A description, and the file that is rendered from it.
+
+    Attributes:
+        description: The description.
+        output: The compose file.
+        mode: How GPUs are pinned.
+    """
+
+    description: Path
+    output: Path
+    mode: str
+
+    @property
+    def command(self) -> list[str]:
+        """The command that renders it."""
+        words = ["--cluster", str(self.description), "--output", str(self.output)]
+        return [sys.executable, "-m", "lab", "render", "--gpus", self.mode, *words]
+
+
+def default(place: Workplace, mode: str = "index") -> Rendering:
+    """This project's own description."""
+    return Rendering(ROOT / "cluster.yaml", _folder(place) / "default.yml", mode)
+
+
+def written(place: Workplace, content: Mapping[str, Any], mode: str = "index") -> Rendering:
+    """A description, written to the place."""
+    folder = _folder(place)
+    name = f"{content['name']}-{mode}"
+    (folder / f"{name}.yaml").write_text(text(content), encoding="utf-8")
+    return Rendering(folder / f"{name}.yaml", folder / f"{name}.yml", mode)
+
+
+def _folder(place: Workplace) -> Path:
+    folder = place.folder / "render"
+    (folder / "scripts").mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def thousand_tasks() -> dict[str, Any]:
+    """A thousand tasks on 125 nodes: a ps and seven workers with a card each."""
+    nodes = _names(NODES)
+    workers = PER_NODE - 1
+    return {
+        "version": 1,
+        "name": "thousand",
+        "box": {"gpus": NODES * workers},
+        "nodes": {node: {"gpus": workers} for node in nodes},
+        "jobs": {
+            "ps": {"on": nodes},
+            "worker": {"on": [node for node in nodes for _ in range(workers)], "gpus": 1},
+        },
+    }
+
+
+def sharing(nodes: int) -> dict[str, Any]:
+    """Ten tasks a node: a ps, and nine workers that share a card.
+
+    A description has at most 1,024 cards, and at most 10,000 tasks.
+    """
+    names = _names(nodes)
+    worker = {"on": [name for name in names for _ in range(SHARING - 1)], "gpus": 1, "share": True}
+    return {
+        "version": 1,
+        "name": f"sharing-{nodes}",
+        "nodes": {name: {"gpus": 1} for name in names},
+        "jobs": {"ps": {"on": names}, "worker": worker},
+    }
+
+
+def text(content: Mapping[str, Any]) -> str:
+    """A description as its file has it."""
+    written_out: str = yaml.safe_dump(dict(content), sort_keys=False)
+    return written_out
+
+
+def _names(nodes: int) -> list[str]:
+    return [f"tf{number}" for number in range(1, nodes + 1)]
