@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Final
 
 from lab.images import IMAGES
 from lab.plan import Link, Plan, PlannedNode, PlannedTask
-from lab.render.emit import Block, Value, Variable, compose_yaml
+from lab.render.emit import Block, Entries, Value, Variable, compose_yaml
 from lab.render.header import header
 from lab.sizes import memory_for_engine
 from lab.task.link import MTU
@@ -52,23 +53,25 @@ def render(plan: Plan, *, cluster_file: str = "cluster.yaml") -> str:
         The whole text of the file. Its paths are relative to the project's directory.
     """
     blocks = _Blocks(plan)
-    services: dict[str, Value] = {}
-    # One service builds the image for all: compose builds once for each service that says how.
-    build: dict[str, Value] = {"build": _build(plan)}
-    for node in plan.nodes:
-        services[node.name] = _anchor(node, blocks, build)
-        build = {}
-    for task in plan.tasks:
-        services[task.name] = _task(task, blocks)
     label: dict[str, Value] = {"lab.project": plan.name}
     document: dict[str, Value] = {
         "name": plan.name,
         **{f"x-{block.name}": block for block in blocks.used(plan)},
-        "services": services,
+        "services": Entries(_services(plan, blocks)),
         "networks": {"cluster": _network(label)},
         "volumes": {"runs": {"labels": label}},
     }
     return header(plan, cluster_file) + compose_yaml(document, _COMMENTS)
+
+
+def _services(plan: Plan, blocks: _Blocks) -> Iterator[tuple[str, Value]]:
+    # One service builds the image for all: compose builds once for each service that says how.
+    build: dict[str, Value] = {"build": _build(plan)}
+    for node in plan.nodes:
+        yield node.name, _anchor(node, blocks, build)
+        build = {}
+    for task in plan.tasks:
+        yield task.name, _task(task, blocks)
 
 
 def _network(label: dict[str, Value]) -> dict[str, Value]:

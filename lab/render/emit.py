@@ -41,7 +41,28 @@ class Block:
     name: str = ""
 
 
-Value = str | int | float | bool | Variable | Block | Sequence["Value"] | Mapping[str, "Value"]
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A mapping whose entries are made as they are written, so that never all are in memory.
+
+    Attributes:
+        made: Each key once, with its value; gone through once.
+    """
+
+    made: Iterator[tuple[str, Value]]
+
+
+Value = (
+    str
+    | int
+    | float
+    | bool
+    | Variable
+    | Block
+    | Entries
+    | Sequence["Value"]
+    | Mapping[str, "Value"]
+)
 """What a compose file is made of here."""
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -97,7 +118,7 @@ _Put = Callable[[yaml.Event], None]
 def _put_document(document: Mapping[str, Value], put: _Put) -> None:
     put(yaml.StreamStartEvent())
     put(yaml.DocumentStartEvent(explicit=False))
-    _put_mapping(document, (), put)
+    _put_mapping(document.items(), (), put)
     put(yaml.DocumentEndEvent(explicit=False))
     put(yaml.StreamEndEvent())
 
@@ -106,9 +127,11 @@ def _put_value(value: Value, put: _Put) -> None:
     if isinstance(value, str):  # first: nearly all of a file is text
         put(_text(value))
     elif isinstance(value, Block):
-        _put_mapping(value.content, value.merges, put, value.name)
+        _put_mapping(value.content.items(), value.merges, put, value.name)
+    elif isinstance(value, Entries):
+        _put_mapping(value.made, (), put)
     elif isinstance(value, Mapping):
-        _put_mapping(value, (), put)
+        _put_mapping(value.items(), (), put)
     elif isinstance(value, Sequence):
         in_line = not any(isinstance(item, (Block, Mapping)) for item in value)
         put(yaml.SequenceStartEvent(None, None, implicit=True, flow_style=in_line))
@@ -120,13 +143,13 @@ def _put_value(value: Value, put: _Put) -> None:
 
 
 def _put_mapping(
-    content: Mapping[str, Value], merges: tuple[Block, ...], put: _Put, name: str = ""
+    entries: Iterable[tuple[str, Value]], merges: tuple[Block, ...], put: _Put, name: str = ""
 ) -> None:
     put(yaml.MappingStartEvent(name, None, True, flow_style=False) if name else _MAPPING)
     if merges:
         put(_MERGE)
         _put_merges(merges, put)
-    for key, value in content.items():
+    for key, value in entries:
         put(_text(key))
         _put_value(value, put)
     put(_MAPPING_END)
