@@ -1,6 +1,6 @@
 """Measure, and write `benchmarks/RESULTS.md`.
 
-    python -m benchmarks                                       everything, 45 minutes
+    python -m benchmarks                                       everything, 50 minutes
     python -m benchmarks throughput --backend local            one measurement
     python -m benchmarks collector --quick                     a look at whether it works
 
