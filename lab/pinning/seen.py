@@ -1,0 +1,96 @@
+"""What a task sees, as it has told it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+# Who tells it, in words of a message.
+ENGINE: Final = "engine"
+ENVIRONMENT: Final = "environment"
+NODES: Final = "device nodes"
+NVML: Final = "NVML"
+CUDA: Final = "CUDA"
+TENSORFLOW: Final = "TensorFlow"
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What a task sees, as `lab.task.sight` tells it, and what the engine says of it.
+
+    None means that this source cannot tell; `reasons` says why.
+
+    Attributes:
+        environment: The variables of its first process, or of its agent.
+        nodes: Minor number of each device node → "", or why it cannot be opened.
+        nvml: UUIDs that NVML shows.
+        cuda: UUIDs that CUDA shows; bare where it may be a card's or a slice's.
+        tensorflow: How many GPUs TensorFlow lists.
+        reasons: Source → why it cannot tell.
+        isolated: Whether nodes and NVML are this task's own, as in a container.
+        engine: Device ids that the engine has given it.
+    """
+
+    environment: Mapping[str, str] | None = None
+    nodes: Mapping[int, str] | None = None
+    nvml: tuple[str, ...] | None = None
+    cuda: tuple[str, ...] | None = None
+    tensorflow: int | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    isolated: bool = False
+    engine: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_json(cls, text: str) -> Sight:
+        """Read what `lab.task.sight` has printed.
+
+        Raises:
+            ValueError: It is no such text.
+        """
+        raw = json.loads(text)
+        _check("it", isinstance(raw, dict))
+        nodes = _texts(raw, "nodes")
+        sight = cls(
+            environment=_texts(raw, "environment"),
+            nodes=None if nodes is None else {int(key): value for key, value in nodes.items()},
+            nvml=_list(raw, "nvml"),
+            cuda=_list(raw, "cuda"),
+            tensorflow=raw.get("tensorflow"),
+            reasons=_texts(raw, "reasons") or {},
+        )
+        _check("tensorflow", sight.tensorflow is None or type(sight.tensorflow) is int)
+        return sight
+
+    @classmethod
+    def untold(cls, why: str) -> Sight:
+        """Of a task that could not be asked."""
+        return cls(reasons={ENVIRONMENT: why})
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is a driver that shows something inside: CUDA can be had there."""
+        return bool(self.cuda or self.nvml or self.nodes)
+
+
+def _texts(raw: Mapping[str, Any], name: str) -> dict[str, str] | None:
+    found = raw.get(name)
+    if found is None:
+        return None
+    _check(name, isinstance(found, dict))
+    _check(name, all(isinstance(each, str) for each in found.values()))
+    return dict(found)
+
+
+def _list(raw: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
+    found = raw.get(name)
+    if found is None:
+        return None
+    _check(name, isinstance(found, list) and all(isinstance(each, str) for each in found))
+    return tuple(found)
+
+
+def _check(name: str, holds: bool) -> None:
+    if not holds:
+        raise ValueError(f"no sight: {name} is of another kind")
