@@ -21,6 +21,7 @@ from benchmarks import (
     collector,
     commands,
     gpus,
+    ladder,
     overhead,
     placement,
     rendering,
@@ -43,6 +44,7 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "collector": collector.measure,
     "telemetry": telemetry.measure,
     "start": start.measure,
+    "ladder": ladder.measure,
     "overhead": overhead.measure,
     "throughput": throughput.measure,
 }

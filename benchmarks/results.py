@@ -15,6 +15,8 @@ ORDER = (
     "throughput-compose-containers",
     "throughput-compose",
     "throughput-compose-shells",
+    "ladder-async",
+    "ladder-sync",
     "start-local",
     "render-default",
     "render",

@@ -119,14 +119,17 @@ def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
     return Training(began, {task: _json_records(run / f"tasks/{task}.jsonl") for task in TASKS})
 
 
-def by_hand(place: Workplace, flags: Sequence[str], *, shells: bool = False) -> Training:
-    """The same program as bare processes on 127.0.0.1, a port for each.
+def by_hand(
+    place: Workplace, flags: Sequence[str], *, program: str | Path = PROGRAM, shells: bool = False
+) -> Training:
+    """The same program, or another, as bare processes on 127.0.0.1, a port for each.
 
     What they print goes into files. The parameter server serves until it is interrupted.
 
     Args:
         place: Where to work.
         flags: The program's.
+        program: In `scripts/`, or wherever its path says.
         shells: Each process in a session of its own, as in four shells, otherwise all in this one,
             as from one shell with `&`. Linux schedules each session as one unit
             (`sched_autogroup`), which changes how fast they train where CPUs are few.
@@ -147,7 +150,7 @@ def by_hand(place: Workplace, flags: Sequence[str], *, shells: bool = False) -> 
         for task in TASKS:
             job, _, index = task.rpartition("-")
             output = stack.enter_context((folder / task).open("wb"))
-            command = [sys.executable, PROGRAM, f"--job_name={job}", f"--task_index={index}"]
+            command = [sys.executable, str(program), f"--job_name={job}", f"--task_index={index}"]
             process = subprocess.Popen(
                 [*command, *spec, *flags],
                 env=place.environ,

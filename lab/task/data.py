@@ -38,6 +38,7 @@ _LABELS_MAGIC: Final = 0x0801
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
 Bytes = npt.NDArray[np.uint8]
+Indices = npt.NDArray[np.int64]
 
 
 class DataError(Exception):
@@ -104,13 +105,24 @@ class Examples:
         Raises:
             DataError: There are fewer images than one batch takes.
         """
+        for chosen in self.choices(batch_size, seed):
+            yield scaled(self.pixels[chosen]), self.labels[chosen]
+
+    def choices(self, batch_size: int, seed: int | Sequence[int]) -> Iterator[Indices]:
+        """Draw the same batches as `batches` does, as the numbers of their images.
+
+        Yields:
+            Indices of the images in a batch, int64, shape [batch_size].
+
+        Raises:
+            DataError: There are fewer images than one batch takes.
+        """
         count = self.batches_per_epoch(batch_size)
         random = np.random.default_rng(seed)
         while True:
             order = random.permutation(len(self))
             for batch in range(count):
-                chosen = order[batch * batch_size : (batch + 1) * batch_size]
-                yield scaled(self.pixels[chosen]), self.labels[chosen]
+                yield order[batch * batch_size : (batch + 1) * batch_size]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

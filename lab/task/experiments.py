@@ -109,6 +109,18 @@ _MNIST_FLAGS: Final[Flags] = {
 _COMPARED: Final[Flags] = {
     "compare_steps": ProgramFlag("steps that are compared with those of one process", positive),
 }
+_FAST_FLAGS: Final[Flags] = {
+    **{name: flag for name, flag in _TRAINING.items() if name != "model"},
+    **_SERVER,
+    "steps_per_call": ProgramFlag("steps in one call of the session", positive),
+    "one_core": ProgramFlag("each task on one core: true or false", boolean),
+    "log_device_placement": _MNIST_FLAGS["log_device_placement"],
+}
+_ASYNC_FAST_FLAGS: Final[Flags] = {
+    **_FAST_FLAGS,
+    "fetch": ProgramFlag("steps that are told of: recorded or every", one_of("recorded", "every")),
+    "packed": ProgramFlag("all parameters in one message: true or false", boolean),
+}
 _SYNC_FLAGS: Final[Flags] = {
     "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
 }
@@ -171,6 +183,26 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             jobs=("ps", "worker"),
             args=("--model=mlp", "--global_steps=50000"),
             flags={**_MNIST_FLAGS, **_SYNC_FLAGS},
+            gang=True,
+        ),
+        Experiment(
+            name="async-fast",
+            program="async_fast.py",
+            summary="async, several times quicker: many steps in a call, one message each way",
+            lesson="speed.md",
+            jobs=("ps", "worker"),
+            counts={"ps": 1},
+            flags=_ASYNC_FAST_FLAGS,
+            steps_add_up=True,
+        ),
+        Experiment(
+            name="sync-fast",
+            program="sync_fast.py",
+            summary="sync, several times quicker: the parameter server paces the rounds itself",
+            lesson="speed.md",
+            jobs=("ps", "worker"),
+            counts={"ps": 1},
+            flags=_FAST_FLAGS,
             gang=True,
         ),
         Experiment(

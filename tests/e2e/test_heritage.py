@@ -102,26 +102,6 @@ def joined_reference(
     return [step.loss for step in made], oracle.accuracy(made[-1].parameters, load_mnist().test)
 
 
-def asynchronous_band(updates: int, workers: int) -> oracle.Band:
-    """Where the accuracy lies after so many updates of several workers, in any order of batches.
-
-    The weights begin as the run's do, so that what is left to chance are the batches, and the
-    order in which the workers come. Nothing but the number of updates moves it far: the whole band
-    of 2,000 is as wide as the gain of some seventy updates.
-    """
-    mnist = load_mnist()
-
-    def accuracy(seed: int) -> float:
-        streams = [oracle.worker_batches(mnist.train, seed, index) for index in range(workers)]
-        parameters = oracle.initial_parameters("softmax", SEED)
-        batches = itertools.islice(oracle.in_turn(streams), updates)
-        for step in oracle.train(parameters, batches, rate=0.01):
-            parameters = step.parameters
-        return oracle.accuracy(parameters, mnist.test)
-
-    return oracle.prediction_band([accuracy(seed) for seed in range(100, 108)])
-
-
 @in_containers_too
 def test_every_task_of_an_estimator_knows_its_part_and_ends(project: Project) -> None:
     summary = project.run("estimator", "estimator", "--global_steps", "2000")
@@ -161,7 +141,7 @@ def test_every_task_of_an_estimator_knows_its_part_and_ends(project: Project) ->
     assert curve == sorted(curve)
     step, accuracy = curve[-1]
     assert 2000 <= step <= made
-    assert accuracy in asynchronous_band(step, workers=4)
+    assert accuracy in oracle.asynchronous_band(load_mnist(), step, SEED, workers=4, sample=8)
     assert load_model(project.home() / "model").global_step == step
 
 

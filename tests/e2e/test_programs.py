@@ -178,27 +178,9 @@ def test_async_loses_no_update_and_learns_as_the_oracle_does(tmp_path: Path, mni
     assert outcome["global_step"] == outcome["probe"] == workers * steps_each
     assert min(stalenesses) >= 0
     assert max(stalenesses) > 0
-    assert outcome["accuracy"] in band(mnist, workers * steps_each)
+    assert outcome["accuracy"] in oracle.asynchronous_band(mnist, workers * steps_each, SEED)
     for final in finals:  # Each tested when it had finished: earlier parameters, or the last.
         assert 0.3 < float(final["accuracy"]) <= float(outcome["accuracy"]) + 0.01
-
-
-def band(mnist: Mnist, updates: int, sample: int = 6) -> oracle.Band:
-    """Where the accuracy lies after so many updates from the same initial parameters.
-
-    Only the order of the batches differs between the oracle's runs, as it does for the workers.
-    """
-
-    def accuracy(order: int) -> float:
-        streams = [oracle.worker_batches(mnist.train, 1000 + order, index) for index in range(3)]
-        steps = oracle.train(
-            oracle.initial_parameters("softmax", SEED), oracle.in_turn(streams), rate=0.01
-        )
-        for step in islice(steps, updates):
-            last = step
-        return oracle.accuracy(last.parameters, mnist.test)
-
-    return oracle.prediction_band([accuracy(order) for order in range(sample)])
 
 
 @pytest.mark.parametrize(("workers", "aggregate"), [(3, 2), (2, 3)])

@@ -195,7 +195,7 @@ def test_bash_offers_what_can_stand_there(place: Path) -> None:
         ("lab", "logs", "--task", "ps"): ["ps-0"],
         ("lab", "down", ""): ["book", "mine"],
         ("lab", "init", "--name", ""): [],
-        ("lab", "experiments", "s"): ["sync", "sync-mlp", "staleness"],
+        ("lab", "experiments", "s"): ["sync", "sync-mlp", "sync-fast", "staleness"],
         ("lab", "completion", ""): ["bash", "zsh", "fish"],
         ("lab", "help", "ini"): ["init"],
         ("lab", "$(touch pwned)"): [],

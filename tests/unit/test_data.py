@@ -230,6 +230,15 @@ def order(seed: int | list[int], count: int = 100) -> list[int]:
     return [int(labels[0]) for _, labels in islice(examples(1000).batches(10, seed), count)]
 
 
+def test_choices_are_the_batches_by_their_images_numbers() -> None:
+    part = examples(1000)
+    chosen, batches = part.choices(30, [7, 2]), part.batches(30, [7, 2])
+    for _ in range(3 * part.batches_per_epoch(30)):  # Into the third epoch's own order.
+        indices, (images, labels) = next(chosen), next(batches)
+        np.testing.assert_array_equal(part.labels[indices], labels)
+        np.testing.assert_array_equal(part.images[indices], images)
+
+
 def test_orders_are_repeatable_and_differ_between_seeds_workers_and_epochs() -> None:
     assert order([3, 1]) == order([3, 1])
     assert order([3, 1]) != order([3, 2])

@@ -1,0 +1,80 @@
+"""The book's loop, with nothing around it: what the quick listings are measured against.
+
+Softmax regression as the chapter trains it: a `tf.train.Supervisor`, images fed into each step,
+`minimize` with a global step; with --sync, in a `tf.train.SyncReplicasOptimizer`. It ends at a
+global step instead of after so many local ones, and the last who wait for a token get one: as
+printed, the synchronous loop stands still at its end.
+"""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from lab.task.data import load_mnist
+from lab.task.flags import boolean, parse, training_flags
+from lab.task.recorder import Recorder
+
+parser = training_flags(__doc__)
+parser.add_argument("--sync", type=boolean, default=False, help="one update for all")
+flags = parse(parser)
+is_chief = flags.task_index == 0
+workers = len(flags.worker_hosts)
+
+tf.disable_eager_execution()
+tf.logging.set_verbosity(tf.logging.ERROR)
+cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
+server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+if flags.job_name == "ps":
+    server.join()
+
+recorder = Recorder(flags.job_name, flags.task_index)
+mnist = load_mnist(flags.data_dir)
+batches = mnist.train.batches(flags.batch_size, [flags.seed, 1 + flags.task_index])
+
+worker_device = f"/job:worker/task:{flags.task_index}"
+with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=worker_device)):
+    global_step = tf.train.get_or_create_global_step()
+    images = tf.placeholder(tf.float32, [None, 784])
+    labels = tf.placeholder(tf.int32, [None])
+    weights = tf.get_variable("weights", [784, 10], initializer=tf.random_normal_initializer())
+    biases = tf.get_variable("biases", [10], initializer=tf.random_normal_initializer())
+    logits = tf.matmul(images, weights) + biases
+    loss = tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    )
+    optimizer = tf.train.GradientDescentOptimizer(0.01)
+    if flags.sync:
+        optimizer = tf.train.SyncReplicasOptimizer(
+            optimizer, replicas_to_aggregate=workers, total_num_replicas=workers
+        )
+    train = optimizer.minimize(loss, global_step=global_step)
+
+starting = {}
+if flags.sync:
+    starting["local_init_op"] = (
+        optimizer.chief_init_op if is_chief else optimizer.local_step_init_op
+    )
+    starting["ready_for_local_init_op"] = optimizer.ready_for_local_init_op
+    chief_queue_runner = optimizer.get_chief_queue_runner()
+    tokens = optimizer.get_init_tokens_op(workers)
+
+supervisor = tf.train.Supervisor(
+    is_chief=is_chief, global_step=global_step, recovery_wait_secs=1, summary_op=None, **starting
+)
+config = tf.ConfigProto(device_filters=["/job:ps", worker_device])
+session = supervisor.prepare_or_wait_for_session(server.target, config=config)
+if flags.sync and is_chief:
+    supervisor.start_queue_runners(session, [chief_queue_runner])
+    session.run(tokens)
+
+step = np.int64(0)
+local_step = 0
+while step < flags.global_steps:
+    batch_images, batch_labels = next(batches)
+    _, step, loss_now = session.run(
+        [train, global_step, loss], {images: batch_images, labels: batch_labels}
+    )
+    local_step += 1
+    if local_step % flags.record_every == 0:
+        recorder.write("step", local_step=local_step, global_step=step, loss=loss_now)
+if flags.sync:
+    session.run(tokens)
