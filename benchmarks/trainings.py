@@ -116,7 +116,7 @@ def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
     began = time.time()
     must(place, "lab run", command)
     (run,) = runs.iterdir()
-    return Training(began, {task: _json_records(run / f"tasks/{task}.jsonl") for task in TASKS})
+    return Training(began, {task: json_records(run / f"tasks/{task}.jsonl") for task in TASKS})
 
 
 def by_hand(
@@ -200,7 +200,8 @@ def _free_ports(count: int) -> list[int]:
     raise TrainingError("no free ports")
 
 
-def _json_records(path: Path) -> list[Record]:
+def json_records(path: Path) -> list[Record]:
+    """The records of a task as they have come home."""
     return _records(path, json.loads)
 
 

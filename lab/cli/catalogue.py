@@ -165,6 +165,27 @@ COMMANDS: Final[Mapping[str, Command]] = {
             ),
         ),
         Command(
+            "simulate",
+            RUN,
+            "predict how fast a training would be with more workers, or on another box",
+            (
+                (
+                    "lab simulate async --workers 1,8,64 --ps 1,4 --network 100gbit --step 2ms",
+                    "a machine for each task, and cards that take 2 ms for a batch",
+                ),
+                (
+                    "lab simulate sync --cluster clusters/book.yaml --json",
+                    "a description's tasks on this box, for a program",
+                ),
+            ),
+            "simulate",
+            notes=(
+                "Nothing is trained: every figure is a prediction, of softmax regression on MNIST,",
+                "from what each part of a step was measured to cost. docs/scaling.md tells how far",
+                "such predictions were off where they could be checked.",
+            ),
+        ),
+        Command(
             "experiments",
             RUN,
             "the experiments and the flags of their programs",

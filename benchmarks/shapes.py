@@ -1,0 +1,171 @@
+"""One training of a given shape by `lab run` on processes, and what each of its steps took."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.steps import Records, UnfitError, marks, steps_per_second
+from benchmarks.trainings import PATIENCE_S, ROOT, TrainingError, Workplace, json_records
+from benchmarks.watching import Look, Watcher
+from lab.simulation.model import Shape, Way
+from lab.task.experiments import EXPERIMENTS
+
+EVERY_S: Final = 0.25
+SEED: Final = 1
+EXPERIMENT: Final = {Way.ASYNC: "async", Way.SYNC: "sync", Way.RING: "multiworker"}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A training's figures while all of its workers trained.
+
+    Attributes:
+        shape: What was trained.
+        steps_per_s: Global steps per second, from the workers' own records.
+        seconds: How long they trained together.
+        worker_cpu_s: CPU seconds of all workers' programs per global step.
+        ps_cpu_s: CPU seconds of all parameter servers' programs per global step.
+        wire_bytes: Bytes on the wire per global step, with the headers of TCP and IP; None where
+            the programs had no network of their own.
+        staleness: The mean of what the records say; None where they say nothing.
+    """
+
+    shape: Shape
+    steps_per_s: float
+    seconds: float
+    worker_cpu_s: float
+    ps_cpu_s: float
+    wire_bytes: float | None
+    staleness: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+        return {
+            "way": self.shape.way.value,
+            "workers": self.shape.workers,
+            "ps": self.shape.ps,
+            "batch_size": self.shape.batch_size,
+            "steps_per_s": self.steps_per_s,
+            "seconds": self.seconds,
+            "worker_cpu_s": self.worker_cpu_s,
+            "ps_cpu_s": self.ps_cpu_s,
+            "wire_bytes": self.wire_bytes,
+            "staleness": self.staleness,
+        }
+
+
+def train(place: Workplace, shape: Shape, steps: int, record_every: int) -> Measured:
+    """Train a shape from nothing being up to nothing being up, softmax regression on MNIST.
+
+    Args:
+        place: Where to work.
+        shape: Its ways are the experiments async, sync and multiworker.
+        steps: Global steps.
+        record_every: Local steps from one record to the next.
+
+    Raises:
+        TrainingError: It did not succeed, or its programs could not be watched.
+        UnfitError: It was over too soon.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="shape-", dir=place.folder))
+    for name in ("scripts", "data"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "cluster.yaml").write_text(description(shape), encoding="utf-8")
+    experiment = EXPERIMENTS[EXPERIMENT[shape.way]]
+    command = [sys.executable, "-m", "lab", "run", experiment.name]
+    command += ["--backend=local", "--gpus=none", "--cluster", str(folder / "cluster.yaml")]
+    command += ["--runs-dir", str(folder / "runs"), "--model=softmax", f"--seed={SEED}"]
+    command += [f"--global_steps={steps}", f"--record_every={record_every}"]
+    command += [f"--batch_size={shape.batch_size}"]
+    marker = f"LAB_STATE={place.environ['LAB_STATE']}".encode()
+    watcher = Watcher(marker, experiment.program, shape.workers + shape.ps)
+    looks = _watched(place, folder, command, watcher)
+    (run,) = (folder / "runs").iterdir()
+    records = {
+        f"worker-{index}": json_records(run / f"tasks/worker-{index}.jsonl")
+        for index in range(shape.workers)
+    }
+    return measured(shape, records, looks)
+
+
+def description(shape: Shape) -> str:
+    """The cluster: all tasks on one node, whose loopback then carries what they say."""
+    tasks = {"ps": shape.ps, "worker": shape.workers}
+    jobs = {job: {"on": ["tf1"] * count} for job, count in tasks.items() if count}
+    # JSON is YAML.
+    return json.dumps({"version": 1, "name": "lab-scaling", "nodes": {"tf1": {}}, "jobs": jobs})
+
+
+def _watched(
+    place: Workplace, folder: Path, command: Sequence[str], watcher: Watcher
+) -> list[Look]:
+    looks = []
+    with (folder / "said").open("wb") as said:
+        process = subprocess.Popen(
+            command,
+            env=place.environ,
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+        )
+        deadline = time.monotonic() + PATIENCE_S
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(EVERY_S)
+            look = watcher.look()
+            if look is not None:
+                looks.append(look)
+        if process.poll() is None:
+            process.terminate()
+        if process.wait() != 0:
+            last = (folder / "said").read_text(errors="replace")[-2000:]
+            raise TrainingError(f"lab run ended with {process.returncode}: {last}")
+    return looks
+
+
+def measured(shape: Shape, records: Records, looks: Sequence[Look]) -> Measured:
+    """What each step took, between the first and the last look while all workers trained.
+
+    Raises:
+        UnfitError: They did not train together for two looks.
+    """
+    rate = steps_per_second(records)
+    of_each = [marks(each) for each in records.values()]
+    begin = max(each[0][0] for each in of_each)
+    end = min(each[-1][0] for each in of_each)
+    inside = [look for look in looks if begin <= look.time_unix <= end]
+    if len(inside) < 2:  # noqa: PLR2004
+        raise UnfitError("the training was over before two looks at it")
+    first, last = inside[0], inside[-1]
+    steps = rate * (last.time_unix - first.time_unix)
+
+    def cpu_s(job: str) -> float:
+        tasks = [task for task in last.cpu_s if task.startswith(f"{job}-")]
+        return sum(last.cpu_s[task] - first.cpu_s[task] for task in tasks) / steps
+
+    wire = None
+    if first.wire_bytes is not None and last.wire_bytes is not None:
+        wire = (last.wire_bytes - first.wire_bytes) / steps
+    stale = [
+        float(record["staleness"])
+        for each in records.values()
+        for record in each
+        if "staleness" in record and begin <= float(record["time_unix"]) <= end
+    ]
+    return Measured(
+        shape=shape,
+        steps_per_s=rate,
+        seconds=end - begin,
+        worker_cpu_s=cpu_s("worker"),
+        ps_cpu_s=cpu_s("ps"),
+        wire_bytes=wire,
+        staleness=sum(stale) / len(stale) if stale else None,
+    )

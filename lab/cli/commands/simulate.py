@@ -1,0 +1,115 @@
+"""`lab simulate WAY`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Final
+
+from lab import sizes
+from lab.cli.arguments import Flag, Word
+from lab.cli.options import AsJson
+from lab.cli.values import one_of, whole
+from lab.errors import InputError
+
+MOST_WORKERS: Final = 512
+MOST_PS: Final = 64
+MOST_CORES: Final = 1024
+LATENCY: Final = "20us"
+_MOST_SHAPES: Final = 64
+
+
+def up_to(most: int) -> Callable[[str], tuple[int, ...]]:
+    """A parse function of numbers of tasks: `1,8,64`."""
+
+    def parse(raw: str) -> tuple[int, ...]:
+        try:
+            found = tuple(dict.fromkeys(whole(1, most)(each.strip()) for each in raw.split(",")))
+        except ValueError:
+            raise ValueError(f"whole numbers from 1 to {most}, such as 1,8,64") from None
+        return found
+
+    return parse
+
+
+def rate(raw: str) -> float:
+    """Bytes per second of `100gbit`."""
+    try:
+        bits = sizes.parse(raw.lower(), sizes.RATE)
+    except ValueError:
+        bits = 0
+    if not bits:
+        raise ValueError("a rate such as 100gbit, or 25gbit")
+    return bits / 8
+
+
+def span(raw: str) -> float:
+    """Seconds of `2ms` or `20us`."""
+    try:
+        return sizes.parse(raw, sizes.DELAY) / 1e6
+    except ValueError:
+        raise ValueError("a time such as 2ms, or 20us") from None
+
+
+def command(
+    *,
+    way: Annotated[str, Word("async, sync or multiworker", one_of("async", "sync", "multiworker"))],
+    workers: Annotated[
+        tuple[int, ...] | None,
+        Flag("how many workers: 1,8,64 (default: 1,2,4,8)", up_to(MOST_WORKERS), shows="COUNTS"),
+    ] = None,
+    ps: Annotated[
+        tuple[int, ...] | None,
+        Flag("how many parameter servers: 1,4 (default: 1)", up_to(MOST_PS), shows="COUNTS"),
+    ] = None,
+    cluster: Annotated[
+        str | None, Flag("take workers, ps and nodes from a cluster description", shows="FILE")
+    ] = None,
+    network: Annotated[
+        float | None,
+        Flag("each task a machine on such a network: 100gbit (default: one box)", rate, "RATE"),
+    ] = None,
+    latency: Annotated[
+        float | None, Flag(f"from one machine to another (default: {LATENCY})", span, "TIME")
+    ] = None,
+    cores: Annotated[
+        int | None,
+        Flag("CPU cores of each machine (default: as here)", whole(1, MOST_CORES), shows="N"),
+    ] = None,
+    step: Annotated[
+        float | None,
+        Flag("a card computes a batch in: 2ms (default: cores do, as measured)", span, "TIME"),
+    ] = None,
+    batch_size: Annotated[
+        int, Flag("images in a worker's batch", whole(1, 1_000_000), shows="N")
+    ] = 100,
+    json: AsJson = False,
+) -> None:
+    """Predict a training's figures by a simulation of its steps."""
+    if way == "multiworker" and ps is not None:
+        raise InputError("multiworker has no parameter servers", "leave out --ps")
+    if cluster is not None and (workers is not None or ps is not None):
+        raise InputError("--cluster says how many tasks there are", "leave out --workers and --ps")
+    if latency is not None and network is None:
+        raise InputError("--latency is a network's", "add --network, or leave it out")
+    if len(workers or ()) * len(ps or ()) > _MOST_SHAPES:
+        raise InputError(
+            f"{len(workers or ())} times {len(ps or ())} trainings are too many at once",
+            f"ask for {_MOST_SHAPES} or fewer",
+        )
+    # Imported here: SimPy is not needed to refuse wrong words, or to explain the right ones.
+    from lab.cli.simulating import Asked, simulated  # noqa: PLC0415
+
+    simulated(
+        Asked(
+            way=way,
+            workers=workers or (1, 2, 4, 8),
+            ps=ps or (1,),
+            cluster=cluster,
+            network=network,
+            latency_s=span(LATENCY) if latency is None else latency,
+            cores=cores,
+            step_s=step,
+            batch_size=batch_size,
+        ),
+        json=json,
+    )

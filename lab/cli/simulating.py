@@ -1,0 +1,176 @@
+"""From what a user asks of `lab simulate` to its table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lab.cli.output import print_json, say
+from lab.cluster import load_cluster
+from lab.errors import InputError
+from lab.run.cells import percent, rate, show, table_of
+from lab.simulation import MEASURED, Box, Costs, Forecast, Shape, Way, least_bytes, simulate
+from lab.task.text import short
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be predicted.
+
+    Attributes:
+        way: The value of a `Way`.
+        workers: Numbers of workers.
+        ps: Numbers of parameter servers; each with each of those.
+        cluster: A description that says both, and on how many nodes; or None.
+        network: Bytes per second of each machine's link; None: all tasks share a box.
+        latency_s: Seconds from one machine to another.
+        cores: Of each machine; None: as many as this one has.
+        step_s: Seconds in which a card computes a batch; None: the cores do it.
+        batch_size: Images in a worker's batch.
+    """
+
+    way: str
+    workers: Sequence[int]
+    ps: Sequence[int]
+    cluster: str | None
+    network: float | None
+    latency_s: float
+    cores: int | None
+    step_s: float | None
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A prediction.
+
+    Attributes:
+        forecast: What it is.
+        efficiency: Images per second, as a share of so many times those of one worker.
+    """
+
+    forecast: Forecast
+    efficiency: float
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures, with the least bytes that such a step has to move."""
+        forecast = self.forecast
+        return {
+            "workers": forecast.shape.workers,
+            "ps": forecast.shape.ps,
+            "steps_per_s": forecast.steps_per_s,
+            "images_per_s": forecast.images_per_s,
+            "efficiency": self.efficiency,
+            "staleness": forecast.staleness,
+            "computing": forecast.computing,
+            "cores_busy": forecast.cores_busy,
+            "link_busy": forecast.link_busy,
+            "worker_cpu_s": forecast.worker_cpu_s,
+            "ps_cpu_s": forecast.ps_cpu_s,
+            "wire_bytes": forecast.wire_bytes,
+            "least_bytes": least_bytes(forecast.shape),
+        }
+
+
+def simulated(asked: Asked, *, json: bool) -> None:
+    """Print a table of predictions, or JSON.
+
+    Raises:
+        InputError: The description cannot be used for it.
+    """
+    way = Way(asked.way)
+    counts, nodes = _counts(asked, way)
+    apart = asked.network is not None
+    box = Box(
+        cores=asked.cores or os.cpu_count() or 1,
+        nodes=nodes if apart else 1,
+        bandwidth=asked.network or float("inf"),
+        latency_s=asked.latency_s if apart else 0.0,
+    )
+    costs = MEASURED if asked.step_s is None else replace(MEASURED, device_s=asked.step_s)
+    rows = list(predicted(way, counts, asked.batch_size, costs, box))
+    if json:
+        machine = {"cores": box.cores, "nodes": box.nodes, "latency_s": box.latency_s}
+        print_json(
+            {
+                "way": way.value,
+                "batch_size": asked.batch_size,
+                "box": {**machine, "bandwidth": asked.network},
+                "costs": costs.to_json(),
+                "predictions": [row.to_json() for row in rows],
+            }
+        )
+        return
+    show(_table(rows))
+    say("predicted, not measured: docs/scaling.md tells from what, and how far off it can be")
+
+
+def predicted(
+    way: Way, counts: Sequence[tuple[int, int]], batch_size: int, costs: Costs, box: Box
+) -> list[Row]:
+    """A prediction for each number of workers and parameter servers."""
+
+    @cache
+    def forecast(workers: int, ps: int) -> Forecast:
+        return simulate(Shape(way, workers, ps, batch_size), costs, box)
+
+    return [
+        Row(found, found.efficiency(forecast(1, ps)))
+        for workers, ps in counts
+        for found in [forecast(workers, ps)]
+    ]
+
+
+def _counts(asked: Asked, way: Way) -> tuple[list[tuple[int, int]], int]:
+    """Pairs of workers and parameter servers, and over how many nodes they are dealt (0: each)."""
+    if asked.cluster is None:
+        servers = (0,) if way is Way.RING else asked.ps
+        return [(workers, ps) for ps in servers for workers in asked.workers], 0
+    cluster = load_cluster(Path(asked.cluster))
+    tasks = {name: len(job.on) for name, job in cluster.jobs.items()}
+    needed = ("worker",) if way is Way.RING else ("worker", "ps")
+    for job in needed:
+        if not tasks.get(job):
+            raise InputError(
+                f"{short(asked.cluster)} has no job {job!r}, which {way.value} needs",
+                "take another description, or --workers and --ps",
+            )
+    return [(tasks["worker"], 0 if way is Way.RING else tasks["ps"])], len(cluster.nodes)
+
+
+def _table(rows: Sequence[Row]) -> Any:  # noqa: ANN401  (rich's)
+    def cells(row: Row) -> list[str]:
+        found = row.forecast
+        servers = [str(found.shape.ps)] if found.shape.ps else []
+        stale = [] if found.staleness is None else [f"{found.staleness:.1f}"]
+        return [
+            str(found.shape.workers),
+            *servers,
+            rate(found.steps_per_s) if found.steps_per_s >= 10 else f"{found.steps_per_s:.2f}",  # noqa: PLR2004
+            rate(found.images_per_s),
+            percent(row.efficiency),
+            *stale,
+            percent(found.computing),
+            percent(found.cores_busy),
+            percent(found.link_busy),
+            f"{found.wire_bytes / 1e3:,.1f} kB",
+        ]
+
+    shape = rows[0].forecast.shape
+    columns = [
+        ">workers",
+        *([">ps"] if shape.ps else []),
+        ">steps/s",
+        ">images/s",
+        ">efficiency",
+        *([">staleness"] if shape.way is Way.ASYNC else []),
+        ">computing",
+        ">busiest\ncores",
+        ">busiest\nlink",
+        ">bytes/step",
+    ]
+    return table_of(columns, [cells(row) for row in rows])

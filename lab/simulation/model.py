@@ -1,0 +1,123 @@
+"""What is simulated, on what, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Way(StrEnum):
+    """How the workers come to common parameters."""
+
+    ASYNC = "async"
+    """Parameter servers; each worker updates at once, and nobody waits (`mnist_async.py`)."""
+    SYNC = "sync"
+    """Parameter servers; one update of the gradients of all workers (`mnist_sync.py`)."""
+    RING = "multiworker"
+    """No servers: an all-reduce in a ring of the workers (`all_reduce.py`)."""
+
+
+SOFTMAX: Final = (784 * 10 * 4, 10 * 4)
+"""Bytes of softmax regression's weights and biases, in the order of their creation: float32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What is trained, and by how many.
+
+    Attributes:
+        way: How the workers come to common parameters.
+        workers: How many, 1 or more.
+        ps: Parameter servers, 1 or more; 0 with `Way.RING`.
+        batch_size: Images in a worker's batch.
+        variables: Bytes of each parameter, in the order in which they are created.
+        slowness: How many times as long as usual each worker computes; empty: all alike.
+    """
+
+    way: Way
+    workers: int
+    ps: int
+    batch_size: int = 100
+    variables: tuple[int, ...] = SOFTMAX
+    slowness: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.workers < 1 or self.batch_size < 1 or (self.ps < 1) != (self.way is Way.RING):
+            raise ValueError(f"no such training: {self}")
+        if self.slowness and len(self.slowness) != self.workers:
+            raise ValueError(f"{len(self.slowness)} slownesses for {self.workers} workers")
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of all parameters."""
+        return sum(self.variables)
+
+    @property
+    def images_per_step(self) -> int:
+        """Images that one global step has seen."""
+        return self.batch_size * (1 if self.way is Way.ASYNC else self.workers)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What it is trained on.
+
+    Attributes:
+        cores: CPU cores of each node.
+        nodes: Machines, over which workers and servers are dealt in turn; 0: one for each task.
+        bandwidth: Bytes per second of a node's link, in each direction by itself.
+        latency_s: Seconds from one node to another, on top of what the bandwidth takes.
+    """
+
+    cores: int
+    nodes: int = 1
+    bandwidth: float = float("inf")
+    latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.cores < 1 or self.nodes < 0 or self.bandwidth <= 0 or self.latency_s < 0:
+            raise ValueError(f"no such box: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What a simulated training did in its steady state.
+
+    Attributes:
+        shape: What was trained.
+        steps_per_s: Global steps per second.
+        worker_cpu_s: CPU seconds of all workers per global step.
+        ps_cpu_s: CPU seconds of all parameter servers per global step.
+        payload_bytes: Bytes of tensors between tasks per global step.
+        wire_bytes: The same with the headers of the calls that carry them.
+        computing: Share of the time in which a worker computes gradients; the mean of all.
+        cores_busy: Share of the time in which the cores of the busiest node work.
+        link_busy: Share of the time in which the busiest direction of a link carries bytes.
+        staleness: Updates by others between a worker's read and its own update; the mean. None
+            where gradients cannot be stale.
+    """
+
+    shape: Shape
+    steps_per_s: float
+    worker_cpu_s: float
+    ps_cpu_s: float
+    payload_bytes: float
+    wire_bytes: float
+    computing: float
+    cores_busy: float
+    link_busy: float
+    staleness: float | None
+
+    @property
+    def images_per_s(self) -> float:
+        """Images seen by all workers per second."""
+        return self.steps_per_s * self.shape.images_per_step
+
+    def efficiency(self, alone: Forecast) -> float:
+        """Images per second, as a share of so many times those of one worker.
+
+        Args:
+            alone: The same training by one worker.
+        """
+        return self.images_per_s / (self.shape.workers * alone.images_per_s)

@@ -1,0 +1,96 @@
+"""What tasks compete for: cores and links. First come, first served.
+
+Both are served by arithmetic: whoever comes is told when it will be done. For a queue in order of
+arrival that is exact, and it takes one event where requesting, holding and releasing takes three.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+
+class Cores:
+    """The cores of one node.
+
+    A core that turns to another task than before finds its caches cold, and its work takes longer;
+    so a task goes to the core where it was last if that is free, as Linux has it, else to the one
+    that is free first.
+
+    Args:
+        count: How many cores.
+        switch_s: Seconds that turning to another task takes.
+    """
+
+    def __init__(self, count: int, switch_s: float = 0.0) -> None:
+        self.busy_s = 0.0
+        self.asked = 0
+        self._switch_s = switch_s
+        self._free_at = [0.0] * count
+        self._last: list[int | None] = [None] * count
+        self._home: dict[int, int] = {}
+        # When each core will be free; what a core has outgrown is passed over when it comes up.
+        self._queue = [(0.0, core) for core in range(count)]
+
+    def serve(self, now: float, seconds: float, task: int) -> tuple[float, float]:
+        """When work that comes now will be done.
+
+        Args:
+            now: Not before the last call's.
+            seconds: Of one core.
+            task: Whose work it is.
+
+        Returns:
+            The time, and the seconds of a core that it takes with the switch.
+        """
+        core = self._home.get(task)
+        if core is None or self._free_at[core] > now:
+            core = self._first_free()
+        if self._last[core] is not None and self._last[core] != task:
+            seconds += self._switch_s
+        done = max(now, self._free_at[core]) + seconds
+        self._free_at[core], self._last[core], self._home[task] = done, task, core
+        heapq.heappush(self._queue, (done, core))
+        self.busy_s += seconds
+        self.asked += 1
+        return done, seconds
+
+    def _first_free(self) -> int:
+        while True:
+            free_at, core = heapq.heappop(self._queue)
+            if free_at == self._free_at[core]:
+                return core
+
+
+class Link:
+    """A node's link to all others: a queue outward and a queue inward.
+
+    Args:
+        bandwidth: Bytes per second of either.
+        latency_s: Seconds from the one end to the other.
+    """
+
+    def __init__(self, bandwidth: float, latency_s: float) -> None:
+        self.bandwidth = bandwidth
+        self.latency_s = latency_s
+        self.out_busy_s = self.in_busy_s = 0.0
+        self._out_free_at = self._in_free_at = 0.0
+
+    def carry(self, now: float, size: float, to: Link) -> float:
+        """When the last byte of a message will be there.
+
+        The message flows through: its first bytes arrive while its last are being sent, so that
+        alone it takes the latency and once its size by the bandwidth.
+
+        Args:
+            now: Not before the last call's.
+            size: Bytes.
+            to: The receiver's.
+        """
+        sending_s, receiving_s = size / self.bandwidth, size / to.bandwidth
+        begin = max(now, self._out_free_at)
+        self._out_free_at = begin + sending_s
+        first_byte = max(begin + self.latency_s, to._in_free_at)
+        to._in_free_at = max(first_byte + receiving_s, self._out_free_at + self.latency_s)
+        self.out_busy_s += sending_s
+        to.in_busy_s += receiving_s
+        return to._in_free_at

@@ -1,0 +1,243 @@
+"""Where a step's time goes: tasks on nodes, whose cores and links serve in order of arrival."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+import simpy
+
+from lab.simulation.costs import Costs
+from lab.simulation.dataflow import WORKER, Dataflow, Mark
+from lab.simulation.lognormal import factor
+from lab.simulation.model import Box, Shape
+from lab.simulation.resources import Cores, Link
+
+
+@dataclass(slots=True)
+class Node:
+    """A machine: its cores, and its link to the others."""
+
+    cores: Cores
+    link: Link
+
+
+@dataclass(slots=True)
+class Task:
+    """A worker or a parameter server.
+
+    Attributes:
+        number: Tells it from all others.
+        node: Where it runs.
+        slowness: How many times as long as usual it computes.
+        cpu_s: What it has spent so far.
+        computing_s: Seconds that it has computed gradients for.
+    """
+
+    number: int
+    node: Node
+    slowness: float = 1.0
+    cpu_s: float = 0.0
+    computing_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Carried:
+    """What has gone from task to task.
+
+    Attributes:
+        sent: Messages.
+        received: Those of them that have been taken up.
+        payload_bytes: Bytes of tensors.
+        wire_bytes: The same with headers.
+    """
+
+    sent: int = 0
+    received: int = 0
+    payload_bytes: float = 0.0
+    wire_bytes: float = 0.0
+
+
+@dataclass(slots=True)
+class World:
+    """Everything that time passes for.
+
+    Args:
+        shape: How many tasks.
+        costs: What they spend.
+        box: What they run on.
+        seed: Of the times of computing, where they vary.
+    """
+
+    shape: Shape
+    costs: Costs
+    box: Box
+    seed: int
+    env: simpy.Environment = field(default_factory=simpy.Environment)
+    carried: Carried = field(default_factory=Carried)
+
+    nodes: list[Node] = field(init=False)
+    workers: list[Task] = field(init=False)
+    servers: list[Task] = field(init=False)
+    pools: dict[Hashable, simpy.Container] = field(init=False)
+    _random: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        count = self.shape.workers + self.shape.ps
+        self.nodes = [
+            Node(
+                Cores(self.box.cores, self.costs.switch_s),
+                Link(self.box.bandwidth, self.box.latency_s),
+            )
+            for _ in range(min(self.box.nodes or count, count))
+        ]
+        # Servers first, as descriptions have them, so that few of them share a node.
+        tasks = [Task(index, self.nodes[index % len(self.nodes)]) for index in range(count)]
+        self.servers, self.workers = tasks[: self.shape.ps], tasks[self.shape.ps :]
+        for worker, slowness in zip(self.workers, self.shape.slowness, strict=False):
+            worker.slowness = slowness
+        self.pools = defaultdict(lambda: simpy.Container(self.env))
+        self._random = random.Random(self.seed)  # noqa: S311  (a simulation, no secret)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the beginning."""
+        return float(self.env.now)
+
+    def later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call something when so many seconds have passed."""
+        timeout = self.env.timeout(seconds)
+        timeout.callbacks.append(lambda _: call())
+
+    def spend(self, task: Task, cpu_s: float, call: Callable[[], None]) -> None:
+        """Let a task work, and call something when it has."""
+        if cpu_s <= 0:
+            call()
+            return
+        done, spent_s = task.node.cores.serve(self.now, cpu_s, task.number)
+        task.cpu_s += spent_s
+        self.later(done - self.now, call)
+
+    def compute(self, task: Task, call: Callable[[], None]) -> None:
+        """Let a worker compute the gradients of a batch, on its cores or its accelerator."""
+        stretched = task.slowness * factor(self._random, self.costs.spread)
+        device_s = self.costs.device_s * stretched
+        cpu_s = 0.0 if device_s else self.costs.image_s * self.shape.batch_size * stretched
+        task.computing_s += device_s + cpu_s
+        if device_s:
+            self.later(device_s, call)
+        else:
+            self.spend(task, cpu_s, call)
+
+    def send(
+        self,
+        source: Task,
+        target: Task,
+        call: Callable[[], None],
+        *,
+        size: float,
+        cpu_s: float,
+        wait_s: float,
+        header: float,
+    ) -> None:
+        """Send a message, and call something when the receiver has taken it up.
+
+        Args:
+            source: Who sends it.
+            target: Who gets it.
+            call: Is called when it has been taken up.
+            size: Bytes that it carries.
+            cpu_s: CPU seconds at each end, beside what the bytes cost.
+            wait_s: Seconds until it is taken up.
+            header: Bytes beside those.
+        """
+        cost_s = cpu_s + size * self.costs.byte_s
+        self.carried.sent += 1
+        self.carried.payload_bytes += size
+        self.carried.wire_bytes += size + header
+
+        def sent() -> None:
+            arrives = self.now
+            if source.node is not target.node:
+                arrives = source.node.link.carry(arrives, size + header, target.node.link)
+            delay = arrives - self.now + wait_s
+            if delay > 0:
+                self.later(delay, arrived)
+            else:
+                arrived()
+
+        def arrived() -> None:
+            self.spend(target, cost_s, taken)
+
+        def taken() -> None:
+            self.carried.received += 1
+            call()
+
+        self.spend(source, cost_s, sent)
+
+    def step(
+        self, flow: Dataflow, worker: Task, tell: Callable[[Mark], None] = lambda _: None
+    ) -> simpy.Event:
+        """Let a worker begin a step; the event that it has been made.
+
+        Args:
+            flow: What it consists of.
+            worker: Who makes it.
+            tell: Hears of the marks in it.
+        """
+        made = self.env.event()
+        missing = [operation.needs for operation in flow.operations]
+
+        def task_of(number: int) -> Task:
+            index = flow.operations[number].task
+            return worker if index == WORKER else self.servers[index]
+
+        def begin(number: int) -> None:
+            takes = flow.operations[number].takes
+            if takes is None:
+                work(number)
+                return
+            got = self.pools[takes[0]].get(takes[1])
+            got.callbacks.append(lambda _: work(number))
+
+        def work(number: int) -> None:
+            if flow.operations[number].computes:
+                self.compute(worker, lambda: end(number))
+            else:
+                self.spend(task_of(number), flow.operations[number].cpu_s, lambda: end(number))
+
+        def end(number: int) -> None:
+            operation = flow.operations[number]
+            if operation.mark is not None:
+                tell(operation.mark)
+            if operation.gives is not None:
+                self.pools[operation.gives[0]].put(operation.gives[1])
+            if number == flow.last:
+                made.succeed()
+            for target, size, calls in operation.calls:
+                hand(number, target, size, calls)
+
+        def hand(number: int, target: int, size: float, calls: float) -> None:
+            source, receiver = task_of(number), task_of(target)
+            if source is receiver:
+                arrive(target)
+                return
+            self.send(
+                source,
+                receiver,
+                lambda: arrive(target),
+                size=size,
+                cpu_s=calls * self.costs.call_s,
+                wait_s=self.costs.wait_s,
+                header=calls * self.costs.call_bytes,
+            )
+
+        def arrive(number: int) -> None:
+            missing[number] -= 1
+            if not missing[number]:
+                begin(number)
+
+        begin(flow.first)
+        return made
