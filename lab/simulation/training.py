@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,12 +17,14 @@ from lab.simulation.ring import all_reduce
 from lab.simulation.world import Task, World
 
 WARM_UP: Final = 3
-"""Steps of each worker that do not count: queues fill and workers fall out of step with another."""
+"""Rounds, one step of each worker, that do not count: queues fill, and workers fall out of step."""
 LEAST: Final = 4
+"""Rounds that count at least. Whole ones: where the workers march in step, part of a round counts
+for more or less than it takes."""
 ENOUGH: Final = 200
-"""Steps that are counted: so many of each worker, and of all workers together."""
+"""Steps of all workers together that are enough."""
 MANY: Final = 64
-"""More workers than that make a round of a ring the same as the next: one of them is enough."""
+"""With more workers a round of a ring is like the next: one of them is enough."""
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -40,15 +43,14 @@ def simulate(shape: Shape, costs: Costs, box: Box, *, seed: int = 0) -> Forecast
     """
     world = World(shape, costs, box, seed)
     training = _Training(world)
-    of_each = 1 if shape.way is Way.ASYNC else shape.workers  # a global step of all is one of each
-    warm_up = WARM_UP * shape.workers // of_each
-    steps = max(2, max(LEAST * shape.workers, ENOUGH) // of_each)
+    steps_of_round = shape.workers if shape.way is Way.ASYNC else 1
+    warm_up, rounds = WARM_UP, max(LEAST, math.ceil(ENOUGH / shape.workers))
     if shape.way is Way.RING and shape.workers > MANY:
-        warm_up, steps = 0, 1
+        warm_up, rounds = 0, 1
     training.begin()
-    training.run_until(warm_up)
+    training.run_until(warm_up * steps_of_round)
     before = training.state()
-    training.run_until(warm_up + steps)
+    training.run_until((warm_up + rounds) * steps_of_round)
     return training.forecast(before, training.state())
 
 

@@ -162,11 +162,8 @@ class World:
             arrives = self.now
             if source.node is not target.node:
                 arrives = source.node.link.carry(arrives, size + header, target.node.link)
-            delay = arrives - self.now + wait_s
-            if delay > 0:
-                self.later(delay, arrived)
-            else:
-                arrived()
+            # Also where that is at once: a chain of calls that cost nothing is no recursion.
+            self.later(arrives - self.now + wait_s, arrived)
 
         def arrived() -> None:
             self.spend(target, cost_s, taken)

@@ -1,0 +1,168 @@
+"""What a simulated step consists of, and what serves it: nothing is lost, nothing made up."""
+
+from __future__ import annotations
+
+import random
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.simulation import Box, Costs, Shape, Way
+from lab.simulation.dataflow import Dataflow
+from lab.simulation.lognormal import factor
+from lab.simulation.programs import async_step, deal, sync_step, sync_update
+from lab.simulation.resources import Cores, Link
+from lab.simulation.ring import all_reduce
+from lab.simulation.world import World
+
+COSTS = Costs(session_s=1e-3, image_s=1e-5, call_s=1e-4, hop_s=1e-4, byte_s=1e-9)
+
+
+def calls_between_tasks(flow: Dataflow) -> int:
+    """The remote calls that carry a tensor, or keep order: TensorFlow's RecvTensor."""
+    return sum(calls == 1 for *_, calls in flow.remote())
+
+
+@pytest.mark.parametrize(
+    ("make", "calls"),
+    [
+        # Counted in the partition graphs that TensorFlow 2.21 made of the programs.
+        (async_step, {1: 11, 2: 17, 4: 22}),
+        (sync_step, {1: 13, 2: 19, 4: 31}),
+        (sync_update, {1: 3, 2: 8, 4: 19}),
+    ],
+)
+def test_a_step_makes_the_calls_that_tensorflow_makes(make: object, calls: dict[int, int]) -> None:
+    found = {
+        ps: calls_between_tasks(make(Shape(Way.SYNC, 3, ps), COSTS))  # type: ignore[operator]
+        for ps in calls
+    }
+    assert found == calls
+
+
+def test_variables_are_dealt_round_robin() -> None:
+    two = deal(Shape(Way.ASYNC, 1, 2))
+    assert (two.held, two.counter, two.probe) == (((31_360,), (40,)), 0, 1)
+    three = deal(Shape(Way.ASYNC, 1, 3))
+    assert (three.held, three.counter, three.probe) == (((31_360,), (40,), ()), 2, 0)
+    assert (three.readers, three.holders) == ([0, 1], [0, 1])
+    mlp = deal(Shape(Way.ASYNC, 1, 2, variables=(1_568_000, 2_000, 20_000, 40)))
+    assert mlp.held == ((1_568_000, 20_000), (2_000, 40))
+
+
+@pytest.mark.parametrize("ps", [1, 2, 3, 7])
+@pytest.mark.parametrize("nodes", [0, 1, 2])
+def test_what_is_sent_is_received(ps: int, nodes: int) -> None:
+    shape = Shape(Way.ASYNC, 3, ps)
+    world = World(shape, COSTS, Box(2, nodes, 1e8, 1e-5), seed=0)
+    flow = async_step(shape, COSTS)
+    made = [world.step(flow, worker) for worker in world.workers]
+    world.env.run()
+    assert all(event.triggered for event in made)
+    expected = [size for *_, size, _ in flow.remote()] * 3
+    carried = world.carried
+    assert carried.sent == carried.received == len(expected)
+    assert carried.payload_bytes == pytest.approx(sum(expected))
+    spent = sum(task.cpu_s for task in (*world.workers, *world.servers))
+    assert spent == pytest.approx(sum(node.cores.busy_s for node in world.nodes))
+    calls = sum(calls for *_, calls in flow.remote()) * 3
+    work = 3 * (COSTS.session_s + 100 * COSTS.image_s)
+    assert spent == pytest.approx(work + 2 * (calls * COSTS.call_s + sum(expected) * COSTS.byte_s))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 8])
+def test_a_ring_brings_every_share_to_everyone(workers: int) -> None:
+    world = World(Shape(Way.RING, workers, 0), COSTS, Box(4, 0, 1e8, 1e-5), seed=0)
+    made = all_reduce(world)
+    world.env.run()
+    assert made.triggered
+    assert world.carried.sent == world.carried.received == workers * 2 * (workers - 1)
+
+
+def test_a_worker_that_is_late_holds_the_ring_up_but_not_its_first_messages() -> None:
+    shape = Shape(Way.RING, 3, 0, slowness=(1.0, 1.0, 10.0))
+    world = World(shape, Costs(device_s=1.0), Box(4, 0), seed=0)
+    made = all_reduce(world)
+    world.env.run(until=5.0)
+    # The two that are ready have sent their first, and the second what it got from the first.
+    assert (world.carried.received, made.triggered) == (3, False)
+    world.env.run()
+    assert world.now == pytest.approx(10.0)
+
+
+def test_a_synchronous_update_waits_for_every_gradient() -> None:
+    shape = Shape(Way.SYNC, 2, 2)
+    world = World(shape, COSTS, Box(8), seed=0)
+    update = world.step(sync_update(shape, COSTS), world.workers[0])
+    first = world.step(sync_step(shape, COSTS), world.workers[0])
+    world.env.run()
+    assert not update.triggered
+    assert not first.triggered
+    second = world.step(sync_step(shape, COSTS), world.workers[1])
+    world.env.run()
+    assert update.triggered
+    assert first.triggered
+    assert second.triggered
+
+
+def test_cores_serve_in_order_of_arrival() -> None:
+    cores = Cores(2)
+    done = [cores.serve(0.0, seconds, task)[0] for task, seconds in enumerate((3.0, 1.0, 1.0, 4.0))]
+    assert done == [3.0, 1.0, 2.0, 6.0]
+    assert cores.serve(10.0, 1.0, 9) == (11.0, 1.0)
+    assert (cores.busy_s, cores.asked) == (10.0, 5)
+
+
+def test_a_task_stays_on_its_core_where_it_can() -> None:
+    cores = Cores(2, switch_s=0.5)
+    assert cores.serve(0.0, 1.0, task=0) == (1.0, 1.0)  # nobody was there before
+    assert cores.serve(0.0, 2.0, task=1) == (2.0, 2.0)
+    assert cores.serve(3.0, 1.0, task=1) == (4.0, 1.0)  # each finds its own again
+    assert cores.serve(3.0, 1.0, task=0) == (4.0, 1.0)
+    assert cores.serve(5.0, 1.0, task=2) == (6.5, 1.5)  # a third one turns somebody's core
+
+
+@given(
+    st.integers(1, 4),
+    st.lists(st.tuples(st.floats(0, 2), st.floats(0, 2), st.integers(0, 5)), max_size=40),
+)
+def test_cores_never_do_two_things_at_once(
+    count: int, asked: list[tuple[float, float, int]]
+) -> None:
+    cores, now = Cores(count, switch_s=0.1), 0.0
+    spans = []
+    for pause, seconds, task in asked:
+        now += pause
+        done, spent = cores.serve(now, seconds, task)
+        assert done - spent >= now - 1e-9
+        spans.append((done - spent, done))
+    for begin, _ in spans:
+        at_work = sum(start <= begin < end - 1e-9 for start, end in spans)
+        assert at_work <= count
+    assert cores.busy_s == pytest.approx(sum(end - begin for begin, end in spans))
+
+
+def test_a_link_carries_one_message_after_another() -> None:
+    here, there, other = (Link(100.0, 0.5) for _ in range(3))
+    assert here.carry(0.0, 100.0, there) == 1.5  # one second of bytes, and the latency
+    assert here.carry(0.0, 100.0, other) == 2.5  # behind it on the way out
+    assert other.carry(0.0, 100.0, there) == 2.5  # behind it on the way in
+    assert there.carry(0.0, 100.0, here) == 1.5  # the other direction is free
+    assert (here.out_busy_s, there.in_busy_s) == (2.0, 2.0)
+
+
+def test_a_slow_end_slows_a_message() -> None:
+    fast, slow = Link(100.0, 0.5), Link(10.0, 0.5)
+    assert fast.carry(0.0, 100.0, slow) == 10.5
+    assert slow.carry(0.0, 100.0, fast) == 10.5
+
+
+def test_a_factor_varies_around_one() -> None:
+    source = random.Random(0)  # noqa: S311
+    drawn = [factor(source, 0.3) for _ in range(20_000)]
+    assert statistics.mean(drawn) == pytest.approx(1, abs=0.01)
+    assert statistics.stdev(drawn) == pytest.approx(0.3, abs=0.01)
+    assert min(drawn) > 0
+    assert factor(source, 0.0) == 1.0
