@@ -40,7 +40,7 @@ lint: $(VENV)/.dev  ## formatting, lint and strict types
 golden: $(VENV)/.dev  ## write the expected outputs in tests/golden anew; read the diff before you commit
 	$(BIN)/python -m pytest tests/unit/test_golden.py --update-golden
 
-bench: $(VENV)/.dev  ## measure everything into benchmarks/RESULTS.md (50 minutes; nothing else may run)
+bench: $(VENV)/.dev  ## measure everything into benchmarks/RESULTS.md (two hours; nothing else may run)
 	$(BIN)/python -m benchmarks
 
 errors: $(VENV)/.dev  ## write docs/errors.md anew, with examples from the unit tests (4 minutes)

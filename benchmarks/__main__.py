@@ -1,6 +1,6 @@
 """Measure, and write `benchmarks/RESULTS.md`.
 
-    python -m benchmarks                                       everything, 50 minutes
+    python -m benchmarks                                       everything, two hours
     python -m benchmarks throughput --backend local            one measurement
     python -m benchmarks collector --quick                     a look at whether it works
 
@@ -26,6 +26,7 @@ from benchmarks import (
     placement,
     rendering,
     results,
+    scaling,
     start,
     telemetry,
     throughput,
@@ -47,6 +48,7 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "ladder": ladder.measure,
     "overhead": overhead.measure,
     "throughput": throughput.measure,
+    "scaling": scaling.measure,
 }
 BACKENDS: Final = ("local", "compose")
 PAIRS, QUICK_PAIRS = 10, 2

@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.optimize import least_squares
+from scipy.optimize import bisect
 
 from benchmarks.shapes import Measured
 from lab.simulation import Box, Costs, Forecast, Shape, Way, simulate
@@ -23,6 +21,14 @@ SYNC: Final = Shape(Way.SYNC, 1, 1)
 ALONE: Final = Shape(Way.RING, 1, 0)
 RING: Final = Shape(Way.RING, 2, 0)
 SHAPES: Final = (ASYNC, ASYNC_TINY, ASYNC_CROWDED, SYNC, ALONE, RING)
+
+MOST: Final = 5e-3
+MOST_CROWDING: Final = 10.0
+PRECISE: Final = 1e-7
+ROUNDS: Final = 5
+"""Costs hang together: each is told by its figure anew as the others come right."""
+FEW: Final = 20
+"""Simulated steps: nothing varies in them."""
 
 Figures = Measured | Forecast
 
@@ -47,7 +53,7 @@ FITTED: Final[Sequence[tuple[str, Shape, Callable[[Figures], float], str]]] = (
     ("call_s", ASYNC, _servers, "the parameter server's CPU time per step"),
     ("session_s", ASYNC, _worker, "the worker's CPU time per step"),
     ("wait_s", ASYNC, _rate, "steps per second"),
-    ("switch_s", ASYNC_CROWDED, _all, "all tasks' CPU time per step"),
+    ("crowding", ASYNC_CROWDED, _all, "all tasks' CPU time per step"),
     ("update_s", SYNC, _worker, "the worker's CPU time per step"),
     ("eager_s", ALONE, _worker, "the worker's CPU time per step"),
     ("hop_s", RING, _worker, "the workers' CPU time per step"),
@@ -71,27 +77,30 @@ def calibrate(found: Mapping[Shape, Measured], costs: Costs, cores: int) -> Cost
         ASYNC.batch_size - ASYNC_TINY.batch_size
     )
     costs = replace(costs, image_s=max(0.0, image_s), call_bytes=_call_bytes(found[ASYNC], costs))
-    names = [name for name, *_ in FITTED]
-    shapes = dict.fromkeys(shape for _, shape, *_ in FITTED)
-    scale = 1e-4  # seconds: what all of these costs are about
+    box = Box(cores)
+    for _ in range(ROUNDS):
+        for name, shape, figure, _words in FITTED:
+            costs = replace(costs, **{name: _solved(costs, name, figure, found[shape], box)})
+    return costs
 
-    def with_costs(values: NDArray[np.float64]) -> Costs:
-        return replace(
-            costs, **{name: float(x) * scale for name, x in zip(names, values, strict=True)}
-        )
 
-    def errors(values: NDArray[np.float64]) -> list[float]:
-        box, tried = Box(cores), with_costs(values)
-        forecasts = {shape: simulate(shape, tried, box) for shape in shapes}
-        return [
-            figure(forecasts[shape]) / figure(found[shape]) - 1 for _, shape, figure, _ in FITTED
-        ]
+def _solved(
+    costs: Costs, name: str, figure: Callable[[Figures], float], wanted: Measured, box: Box
+) -> float:
+    """The value of one cost with which the simulation gives a figure; all others are held.
 
-    # The simulated times have small steps, where two events change places: no tiny differences.
-    fit = least_squares(
-        errors, np.ones(len(names)), bounds=(0, np.inf), diff_step=1e-2, xtol=1e-4, ftol=1e-5
-    )
-    return with_costs(fit.x)
+    By bisection: simulated figures have small steps, where two events change places.
+    """
+
+    def off(value: float) -> float:
+        tried = simulate(wanted.shape, replace(costs, **{name: value}), box, steps=FEW)
+        return figure(tried) / figure(wanted) - 1
+
+    most = MOST_CROWDING if name == "crowding" else MOST
+    low, high = off(0.0), off(most)
+    if low * high > 0:  # more than the figure is there without it, or not even the most is enough
+        return 0.0 if abs(low) < abs(high) else most
+    return float(bisect(off, 0.0, most, xtol=PRECISE))
 
 
 def _call_bytes(one: Measured, costs: Costs) -> float:

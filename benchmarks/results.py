@@ -35,6 +35,9 @@ ORDER = (
     "collector-lost",
     "collector-memory",
     "telemetry",
+    "simulation-rate",
+    "simulation-wire",
+    "wire-bytes",
 )
 """In which the table has them; what is not named here comes behind."""
 

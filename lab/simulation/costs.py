@@ -24,7 +24,7 @@ class Costs:
         hop_s: A call in the ring, at each of its two ends.
         byte_s: A byte that is sent, at each end.
         apply_byte_s: A byte of parameters that a gradient is applied to.
-        switch_s: A core's turning to another task than before: its caches are cold.
+        crowding: How much longer work takes on a core where another task was last, as a share.
         wait_s: Seconds from a message's arrival until a thread takes it up; no core is busy.
         hop_wait_s: The same in the ring.
         call_bytes: Bytes on the wire of a call that carries nothing: both directions, with headers.
@@ -40,7 +40,7 @@ class Costs:
     hop_s: float = 0.0
     byte_s: float = 0.0
     apply_byte_s: float = 0.0
-    switch_s: float = 0.0
+    crowding: float = 0.0
     wait_s: float = 0.0
     hop_wait_s: float = 0.0
     call_bytes: float = 0.0

@@ -12,53 +12,27 @@ import heapq
 class Cores:
     """The cores of one node.
 
-    A core that turns to another task than before finds its caches cold, and its work takes longer;
-    so a task goes to the core where it was last if that is free, as Linux has it, else to the one
-    that is free first.
-
     Args:
-        count: How many cores.
-        switch_s: Seconds that turning to another task takes.
+        count: How many.
     """
 
-    def __init__(self, count: int, switch_s: float = 0.0) -> None:
+    def __init__(self, count: int) -> None:
         self.busy_s = 0.0
         self.asked = 0
-        self._switch_s = switch_s
         self._free_at = [0.0] * count
-        self._last: list[int | None] = [None] * count
-        self._home: dict[int, int] = {}
-        # When each core will be free; what a core has outgrown is passed over when it comes up.
-        self._queue = [(0.0, core) for core in range(count)]
 
-    def serve(self, now: float, seconds: float, task: int) -> tuple[float, float]:
+    def serve(self, now: float, seconds: float) -> float:
         """When work that comes now will be done.
 
         Args:
             now: Not before the last call's.
             seconds: Of one core.
-            task: Whose work it is.
-
-        Returns:
-            The time, and the seconds of a core that it takes with the switch.
         """
-        core = self._home.get(task)
-        if core is None or self._free_at[core] > now:
-            core = self._first_free()
-        if self._last[core] is not None and self._last[core] != task:
-            seconds += self._switch_s
-        done = max(now, self._free_at[core]) + seconds
-        self._free_at[core], self._last[core], self._home[task] = done, task, core
-        heapq.heappush(self._queue, (done, core))
+        done = max(now, heapq.heappop(self._free_at)) + seconds
+        heapq.heappush(self._free_at, done)
         self.busy_s += seconds
         self.asked += 1
-        return done, seconds
-
-    def _first_free(self) -> int:
-        while True:
-            free_at, core = heapq.heappop(self._queue)
-            if free_at == self._free_at[core]:
-                return core
+        return done
 
 
 class Link:

@@ -29,7 +29,9 @@ MANY: Final = 64
 Process = Generator[simpy.Event, Any, None]
 
 
-def simulate(shape: Shape, costs: Costs, box: Box, *, seed: int = 0) -> Forecast:
+def simulate(
+    shape: Shape, costs: Costs, box: Box, *, seed: int = 0, steps: int = ENOUGH
+) -> Forecast:
     """Simulate a training until its figures stand.
 
     Args:
@@ -37,6 +39,7 @@ def simulate(shape: Shape, costs: Costs, box: Box, *, seed: int = 0) -> Forecast
         costs: What a step costs.
         box: What it is trained on.
         seed: Of what varies; the same gives the same.
+        steps: Steps of all workers together that are enough; where nothing varies few are.
 
     Returns:
         Its figures in the steady state, after the first steps.
@@ -44,7 +47,7 @@ def simulate(shape: Shape, costs: Costs, box: Box, *, seed: int = 0) -> Forecast
     world = World(shape, costs, box, seed)
     training = _Training(world)
     steps_of_round = shape.workers if shape.way is Way.ASYNC else 1
-    warm_up, rounds = WARM_UP, max(LEAST, math.ceil(ENOUGH / shape.workers))
+    warm_up, rounds = WARM_UP, max(LEAST, math.ceil(steps / shape.workers))
     if shape.way is Way.RING and shape.workers > MANY:
         warm_up, rounds = 0, 1
     training.begin()

@@ -18,10 +18,17 @@ from lab.simulation.resources import Cores, Link
 
 @dataclass(slots=True)
 class Node:
-    """A machine: its cores, and its link to the others."""
+    """A machine.
+
+    Attributes:
+        cores: Its cores.
+        link: Its link to the others.
+        coldness: How many times as long all work takes on it because tasks share its cores.
+    """
 
     cores: Cores
     link: Link
+    coldness: float = 1.0
 
 
 @dataclass(slots=True)
@@ -29,14 +36,12 @@ class Task:
     """A worker or a parameter server.
 
     Attributes:
-        number: Tells it from all others.
         node: Where it runs.
         slowness: How many times as long as usual it computes.
         cpu_s: What it has spent so far.
         computing_s: Seconds that it has computed gradients for.
     """
 
-    number: int
     node: Node
     slowness: float = 1.0
     cpu_s: float = 0.0
@@ -87,14 +92,14 @@ class World:
     def __post_init__(self) -> None:
         count = self.shape.workers + self.shape.ps
         self.nodes = [
-            Node(
-                Cores(self.box.cores, self.costs.switch_s),
-                Link(self.box.bandwidth, self.box.latency_s),
-            )
+            Node(Cores(self.box.cores), Link(self.box.bandwidth, self.box.latency_s))
             for _ in range(min(self.box.nodes or count, count))
         ]
         # Servers first, as descriptions have them, so that few of them share a node.
-        tasks = [Task(index, self.nodes[index % len(self.nodes)]) for index in range(count)]
+        tasks = [Task(self.nodes[index % len(self.nodes)]) for index in range(count)]
+        for node in self.nodes:
+            crowd = sum(task.node is node for task in tasks)
+            node.coldness = coldness(self.costs.crowding, self.box.cores, crowd)
         self.servers, self.workers = tasks[: self.shape.ps], tasks[self.shape.ps :]
         for worker, slowness in zip(self.workers, self.shape.slowness, strict=False):
             worker.slowness = slowness
@@ -116,9 +121,9 @@ class World:
         if cpu_s <= 0:
             call()
             return
-        done, spent_s = task.node.cores.serve(self.now, cpu_s, task.number)
-        task.cpu_s += spent_s
-        self.later(done - self.now, call)
+        cpu_s *= task.node.coldness
+        task.cpu_s += cpu_s
+        self.later(task.node.cores.serve(self.now, cpu_s) - self.now, call)
 
     def compute(self, task: Task, call: Callable[[], None]) -> None:
         """Let a worker compute the gradients of a batch, on its cores or its accelerator."""
@@ -238,3 +243,17 @@ class World:
 
         begin(flow.first)
         return made
+
+
+def coldness(crowding: float, cores: int, tasks: int) -> float:
+    """How many times as long work takes where tasks share cores.
+
+    A task that gets a core on which another one was last finds the caches cold. With more tasks
+    than cores, all equally busy, that is so with probability 1 - cores / tasks.
+
+    Args:
+        crowding: How much longer work takes on a cold core, as a share.
+        cores: Of the node.
+        tasks: On the node.
+    """
+    return 1.0 + crowding * max(0.0, 1.0 - cores / tasks)

@@ -136,14 +136,14 @@ def test_times_that_vary_cost_those_who_wait_for_each_other() -> None:
         assert (found.efficiency(alone) < 0.7) == costly
 
 
-def test_a_task_that_shares_its_core_makes_it_cold_for_the_others() -> None:
-    costs = Costs(session_s=MILLI, switch_s=0.5 * MILLI)
+def test_where_tasks_share_a_core_all_work_takes_longer() -> None:
+    costs = Costs(session_s=MILLI, crowding=0.6)
     rates = {
         cores: simulate(shape(Way.ASYNC, 2), costs, Box(cores=cores)).steps_per_s
-        for cores in (1, 2)
+        for cores in (1, 3)
     }
-    assert rates[2] == pytest.approx(2 / MILLI, rel=0.05)
-    assert rates[1] == pytest.approx(1 / (1.5 * MILLI), rel=0.05)
+    assert rates[3] == pytest.approx(2 / MILLI, rel=0.05)
+    assert rates[1] == pytest.approx(1 / ((1 + 0.6 * (1 - 1 / 3)) * MILLI), rel=0.05)
 
 
 @settings(max_examples=40, deadline=None)
@@ -158,9 +158,8 @@ def test_more_bandwidth_and_less_latency_are_never_slower(
 ) -> None:
     # Several workers may meet in another order then, which may cost them; one alone cannot.
     wanted = shape(way, 4 if way is Way.RING else 1)
-    costs = replace(MEASURED, switch_s=0.0)
-    slow = simulate(wanted, costs, Box(64, 0, bandwidth, latency_s))
-    fast = simulate(wanted, costs, Box(64, 0, bandwidth * more, latency_s / more))
+    slow = simulate(wanted, MEASURED, Box(64, 0, bandwidth, latency_s))
+    fast = simulate(wanted, MEASURED, Box(64, 0, bandwidth * more, latency_s / more))
     assert fast.steps_per_s >= slow.steps_per_s * (1 - 1e-9)
 
 

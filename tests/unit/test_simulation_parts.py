@@ -15,7 +15,7 @@ from lab.simulation.lognormal import factor
 from lab.simulation.programs import async_step, deal, sync_step, sync_update
 from lab.simulation.resources import Cores, Link
 from lab.simulation.ring import all_reduce
-from lab.simulation.world import World
+from lab.simulation.world import World, coldness
 
 COSTS = Costs(session_s=1e-3, image_s=1e-5, call_s=1e-4, hop_s=1e-4, byte_s=1e-9)
 
@@ -109,39 +109,30 @@ def test_a_synchronous_update_waits_for_every_gradient() -> None:
 
 def test_cores_serve_in_order_of_arrival() -> None:
     cores = Cores(2)
-    done = [cores.serve(0.0, seconds, task)[0] for task, seconds in enumerate((3.0, 1.0, 1.0, 4.0))]
-    assert done == [3.0, 1.0, 2.0, 6.0]
-    assert cores.serve(10.0, 1.0, 9) == (11.0, 1.0)
+    assert [cores.serve(0.0, seconds) for seconds in (3.0, 1.0, 1.0, 4.0)] == [3.0, 1.0, 2.0, 6.0]
+    assert cores.serve(10.0, 1.0) == 11.0
     assert (cores.busy_s, cores.asked) == (10.0, 5)
 
 
-def test_a_task_stays_on_its_core_where_it_can() -> None:
-    cores = Cores(2, switch_s=0.5)
-    assert cores.serve(0.0, 1.0, task=0) == (1.0, 1.0)  # nobody was there before
-    assert cores.serve(0.0, 2.0, task=1) == (2.0, 2.0)
-    assert cores.serve(3.0, 1.0, task=1) == (4.0, 1.0)  # each finds its own again
-    assert cores.serve(3.0, 1.0, task=0) == (4.0, 1.0)
-    assert cores.serve(5.0, 1.0, task=2) == (6.5, 1.5)  # a third one turns somebody's core
-
-
-@given(
-    st.integers(1, 4),
-    st.lists(st.tuples(st.floats(0, 2), st.floats(0, 2), st.integers(0, 5)), max_size=40),
-)
-def test_cores_never_do_two_things_at_once(
-    count: int, asked: list[tuple[float, float, int]]
+@given(st.integers(1, 4), st.lists(st.tuples(st.floats(0, 2), st.floats(0, 2)), max_size=40))
+def test_cores_never_do_more_at_once_than_there_are(
+    count: int, asked: list[tuple[float, float]]
 ) -> None:
-    cores, now = Cores(count, switch_s=0.1), 0.0
+    cores, now = Cores(count), 0.0
     spans = []
-    for pause, seconds, task in asked:
+    for pause, seconds in asked:
         now += pause
-        done, spent = cores.serve(now, seconds, task)
-        assert done - spent >= now - 1e-9
-        spans.append((done - spent, done))
+        done = cores.serve(now, seconds)
+        assert done - seconds >= now - 1e-9
+        spans.append((done - seconds, done))
     for begin, _ in spans:
-        at_work = sum(start <= begin < end - 1e-9 for start, end in spans)
-        assert at_work <= count
+        assert sum(start <= begin + 1e-9 < end - 1e-9 for start, end in spans) <= count
     assert cores.busy_s == pytest.approx(sum(end - begin for begin, end in spans))
+
+
+def test_work_takes_longer_where_tasks_share_cores() -> None:
+    assert [coldness(0.8, 4, tasks) for tasks in (1, 4, 8, 16)] == pytest.approx([1, 1, 1.4, 1.6])
+    assert coldness(0.0, 1, 100) == 1.0
 
 
 def test_a_link_carries_one_message_after_another() -> None:

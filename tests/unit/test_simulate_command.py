@@ -1,0 +1,116 @@
+"""`lab simulate`: its table, its JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.cli import main
+from lab.simulation import MEASURED, Box, Shape, Way, simulate
+
+CLUSTER = """\
+version: 1
+name: mine
+nodes: {tf1: {}, tf2: {}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf2, tf2]}}
+"""
+
+
+def said(capsys: pytest.CaptureFixture[str], line: str) -> Any:
+    assert main(["simulate", *shlex.split(line), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_table_has_a_row_for_each_shape(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(shlex.split("simulate async --workers 1,3 --ps 1,2 --cores 4")) == 0
+    out, err = capsys.readouterr()
+    rows = [line.split() for line in out.splitlines() if line.strip()[:1].isdigit()]
+    assert [row[:2] for row in rows] == [["1", "1"], ["3", "1"], ["1", "2"], ["3", "2"]]
+    assert "staleness" in out
+    assert err.startswith("predicted, not measured")
+    assert main(shlex.split("simulate multiworker --workers 2 --cores 4")) == 0
+    out = capsys.readouterr().out
+    assert "staleness" not in out
+    assert " ps " not in out
+
+
+def test_figures_are_the_simulations(capsys: pytest.CaptureFixture[str]) -> None:
+    found = said(capsys, "sync --workers 2 --ps 3 --cores 5 --batch-size 10")
+    (row,) = found["predictions"]
+    expected = simulate(Shape(Way.SYNC, 2, 3, 10), MEASURED, Box(5))
+    assert row["steps_per_s"] == pytest.approx(expected.steps_per_s)
+    alone = simulate(Shape(Way.SYNC, 1, 3, 10), MEASURED, Box(5))
+    assert row["efficiency"] == pytest.approx(expected.efficiency(alone))
+    assert row["images_per_s"] == pytest.approx(20 * row["steps_per_s"])
+    assert row["least_bytes"] == 4 * 31_400
+    assert found["box"] == {"cores": 5, "nodes": 1, "latency_s": 0.0, "bandwidth": None}
+
+
+def test_a_network_puts_each_task_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    found = said(capsys, "async --workers 4 --network 100Gbit --latency 5us --cores 2 --step 2ms")
+    assert found["box"] == {"cores": 2, "nodes": 0, "latency_s": 5e-6, "bandwidth": 12.5e9}
+    assert found["costs"]["device_s"] == 2e-3
+    slow = said(capsys, "async --workers 4 --network 10mbit --cores 2 --step 2ms")
+    assert slow["predictions"][0]["steps_per_s"] < found["predictions"][0]["steps_per_s"] / 2
+
+
+def test_a_description_tells_the_tasks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    found = said(capsys, f"async --cluster {file} --cores 2")
+    assert [(row["workers"], row["ps"]) for row in found["predictions"]] == [(3, 1)]
+    assert found["box"]["nodes"] == 1  # without a network all nodes share this box
+    found = said(capsys, f"multiworker --cluster {file} --network 1gbit --cores 2")
+    assert [(row["workers"], row["ps"]) for row in found["predictions"]] == [(3, 0)]
+    assert found["box"]["nodes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("ring", "way: 'ring' is not async, sync or multiworker"),
+        (
+            "async --workers 1,0",
+            "--workers: '1,0' is not whole numbers from 1 to 512, such as 1,8,64",
+        ),
+        (
+            "async --workers 513",
+            "--workers: '513' is not whole numbers from 1 to 512, such as 1,8,64",
+        ),
+        ("async --ps x", "--ps: 'x' is not whole numbers from 1 to 64, such as 1,8,64"),
+        ("async --network 100", "--network: '100' is not a rate such as 100gbit, or 25gbit"),
+        ("async --network 0gbit", "--network: '0gbit' is not a rate such as 100gbit, or 25gbit"),
+        ("async --step 2", "--step: '2' is not a time such as 2ms, or 20us"),
+        ("multiworker --ps 1", "multiworker has no parameter servers; leave out --ps"),
+        ("async --latency 5us", "--latency is a network's; add --network, or leave it out"),
+        (
+            "async --cluster cluster.yaml --workers 2",
+            "--cluster says how many tasks there are; leave out --workers and --ps",
+        ),
+        (
+            "async --workers 1,2,3,4,5,6,7,8,9 --ps 1,2,3,4,5,6,7,8",
+            "9 times 8 trainings are too many at once; ask for 64 or fewer",
+        ),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(
+    capsys: pytest.CaptureFixture[str], line: str, error: str
+) -> None:
+    assert main(["simulate", *shlex.split(line)]) == 2
+    assert capsys.readouterr().err == f"error: {error}\n"
+
+
+def test_a_description_without_the_jobs_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER.replace("ps: {on: [tf1]}, ", ""))
+    assert main(["simulate", "sync", "--cluster", str(file)]) == 2
+    assert capsys.readouterr().err == (
+        f"error: {file} has no job 'ps', which sync needs;"
+        " take another description, or --workers and --ps\n"
+    )
