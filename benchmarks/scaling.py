@@ -15,7 +15,7 @@ from benchmarks.machine import describe
 from benchmarks.measure import Setting, say
 from benchmarks.microcosts import apply_byte_s, byte_s
 from benchmarks.outcome import Outcome, Target
-from benchmarks.shapes import Measured, train
+from benchmarks.shapes import Measured, middle, train
 from benchmarks.trainings import ROOT, Workplace
 from lab.simulation import Box, Costs, Forecast, Shape, Way, least_bytes, simulate
 
@@ -30,6 +30,7 @@ QUICK_GRID: Final = (Shape(Way.ASYNC, 2, 1), Shape(Way.SYNC, 2, 1))
 TRAIN_S, QUICK_S = 7.0, 2.5
 RECORDS: Final = 40  # of each worker in a training: so many looks at its global step
 LEAST_STEPS: Final = 60
+REPEATS: Final = 3  # of a training that calibrates: all predictions hang on it
 
 ERROR: Final = Target("at most", 0.25)
 WIRE_ERROR: Final = Target("at most", 0.1)
@@ -42,7 +43,7 @@ COSTS: Final = ROOT / "lab/simulation/costs.json"
 HOW: Final = (
     "Experiments async, sync and multiworker, softmax, batches of 100, workers {workers} and"
     " parameter servers {servers}, all tasks on one node of the local backend; while all workers"
-    " train, about {seconds:.0f} s. {calibrating} small trainings calibrate the simulation; the"
+    " train, about {seconds:.0f} s. {calibrating} small shapes calibrate the simulation; the"
     " figure is over the {checked} shapes that did not. See docs/scaling.md."
 )
 
@@ -56,7 +57,11 @@ def measure(setting: Setting) -> list[Outcome]:
     say(f"scaling on local: {len(SHAPES)} trainings calibrate, {len(grid)} shapes")
     micro = Costs(byte_s=byte_s(), apply_byte_s=apply_byte_s())
     guess = Costs(**json.loads(COSTS.read_text(encoding="utf-8")))
-    found = {shape: one(setting.place, shape, guess, cores, seconds) for shape in SHAPES}
+    times = 1 if setting.quick else REPEATS
+    found = {
+        shape: middle([one(setting.place, shape, guess, cores, seconds) for _ in range(times)])
+        for shape in SHAPES
+    }
     say("  calibrating")
     costs = calibrate(found, micro, cores)
     for shape in grid:

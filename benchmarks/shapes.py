@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -168,4 +169,22 @@ def measured(shape: Shape, records: Records, looks: Sequence[Look]) -> Measured:
         ps_cpu_s=cpu_s("ps"),
         wire_bytes=wire,
         staleness=sum(stale) / len(stale) if stale else None,
+    )
+
+
+def middle(several: Sequence[Measured]) -> Measured:
+    """The median of each figure over trainings of the same shape."""
+
+    def of(figure: Callable[[Measured], float | None]) -> float | None:
+        values = [value for each in several if (value := figure(each)) is not None]
+        return statistics.median(values) if values else None
+
+    return Measured(
+        shape=several[0].shape,
+        steps_per_s=statistics.median(each.steps_per_s for each in several),
+        seconds=statistics.median(each.seconds for each in several),
+        worker_cpu_s=statistics.median(each.worker_cpu_s for each in several),
+        ps_cpu_s=statistics.median(each.ps_cpu_s for each in several),
+        wire_bytes=of(lambda each: each.wire_bytes),
+        staleness=of(lambda each: each.staleness),
     )

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import elsewhere, scaling, scaling_page
 from benchmarks.calibration import ASYNC, FITTED, SHAPES, calibrate
-from benchmarks.shapes import Measured, description, measured
+from benchmarks.shapes import Measured, description, measured, middle
 from benchmarks.steps import UnfitError
 from benchmarks.watching import Look, Watcher, loopback_bytes
 from lab.cluster import load_cluster
@@ -142,6 +142,13 @@ def as_measured(shape: Shape, costs: Costs) -> Measured:
     )
 
 
+def test_several_trainings_of_a_shape_are_one_by_their_medians() -> None:
+    one = as_measured(Shape(Way.ASYNC, 1, 1), TRUE)
+    rates = (one.steps_per_s, 9e9, 1.0)
+    several = [replace(one, steps_per_s=rate, wire_bytes=None, staleness=rate) for rate in rates]
+    assert middle(several) == replace(one, wire_bytes=None, staleness=one.steps_per_s)
+
+
 TRUE = Costs(
     session_s=3e-4,
     update_s=2e-4,
@@ -198,7 +205,7 @@ def test_a_page_is_made_of_the_figures() -> None:
     scene = elsewhere.Scene("A box", "So it is.", Box(4), [Shape(Way.ASYNC, 1, 1)], 1e-3)
     figures: dict[str, Any] = {
         "when": "today",
-        "machine": {"cores": 2, "cpu": "a CPU"},
+        "machine": {"cores": 2, "cpu": "a CPU", "load_before": 0.1},
         "costs": TRUE.to_json(),
         "shapes": rows,
         "elsewhere": elsewhere.predictions(TRUE, [scene]),
