@@ -21,7 +21,7 @@ The experiments async, sync and multiworker (softmax regression, batches of 100)
 tasks on one node of the local backend, on a machine of {cores} cores ({cpu}), {when}, load average before: {load}. Beside each figure stands what a
 simulation says, whose costs come from a few of the smallest shapes alone. `lab simulate` asks the same simulation about other boxes.
 
-**On so few cores more workers do not train faster**: one worker and one server keep them busy already. What this grid shows is what a
+**On so few cores more workers hardly train faster**: one worker and one server keep most of them busy. What this grid shows is what a
 step costs, and whether the simulation knows it.
 """
 
@@ -208,7 +208,7 @@ def _shape(shape: Any) -> str:  # noqa: ANN401  (a Shape; only read)
 def _cost(name: str, value: float) -> str:
     if name == "call_bytes":
         return f"{value:,.0f} bytes"
-    if name == "crowding":
+    if name == "crowding" or not value:
         return f"{value:.2f}"
     return f"{value * 1e9:.3f} ns" if value < 1e-7 else f"{value * 1e6:,.1f} µs"  # noqa: PLR2004
 
