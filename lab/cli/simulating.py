@@ -67,6 +67,7 @@ class Row:
             "efficiency": self.efficiency,
             "staleness": forecast.staleness,
             "computing": forecast.computing,
+            "ps_cores": forecast.ps_cores,
             "cores_busy": forecast.cores_busy,
             "link_busy": forecast.link_busy,
             "worker_cpu_s": forecast.worker_cpu_s,

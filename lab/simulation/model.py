@@ -114,6 +114,11 @@ class Forecast:
         """Images seen by all workers per second."""
         return self.steps_per_s * self.shape.images_per_step
 
+    @property
+    def ps_cores(self) -> float:
+        """Cores that a parameter server keeps busy, the mean of all; 0 where there is none."""
+        return self.ps_cpu_s * self.steps_per_s / self.shape.ps if self.shape.ps else 0.0
+
     def efficiency(self, alone: Forecast) -> float:
         """Images per second, as a share of so many times those of one worker.
 

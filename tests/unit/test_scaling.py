@@ -108,6 +108,7 @@ def test_a_step_costs_what_was_spent_while_all_trained() -> None:
         )
         for at in (5.0, 11.5, 13.0, 15.5, 18.0)
     ]
+    said["worker-0"][0]["staleness"] = 99  # nor does this
     looks[0] = replace(looks[0], cpu_s=dict.fromkeys(looks[0].cpu_s, 1e9))  # before all trained
     found = measured(Shape(Way.ASYNC, 2, 1), said, looks)
     assert found.steps_per_s == pytest.approx(100)

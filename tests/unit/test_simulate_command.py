@@ -47,6 +47,7 @@ def test_figures_are_the_simulations(capsys: pytest.CaptureFixture[str]) -> None
     assert row["efficiency"] == pytest.approx(expected.efficiency(alone))
     assert row["images_per_s"] == pytest.approx(20 * row["steps_per_s"])
     assert row["least_bytes"] == 4 * 31_400
+    assert row["ps_cores"] == pytest.approx(row["ps_cpu_s"] * row["steps_per_s"] / 3)
     assert found["box"] == {"cores": 5, "nodes": 1, "latency_s": 0.0, "bandwidth": None}
 
 
