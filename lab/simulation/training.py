@@ -43,6 +43,9 @@ def simulate(
 
     Returns:
         Its figures in the steady state, after the first steps.
+
+    Raises:
+        ValueError: Nothing in a step takes any time.
     """
     world = World(shape, costs, box, seed)
     training = _Training(world)
@@ -159,6 +162,8 @@ class _Training:
         """What was done between two moments."""
         shape = self.world.shape
         seconds, steps = after.now - before.now, after.steps - before.steps
+        if seconds <= 0:
+            raise ValueError("nothing in a step takes any time")
         cores_s, links_s = (
             max(new - old for old, new in zip(olds, news, strict=True))
             for olds, news in ((before.cores_s, after.cores_s), (before.links_s, after.links_s))

@@ -86,6 +86,7 @@ def test_a_description_tells_the_tasks(capsys: pytest.CaptureFixture[str], tmp_p
         ("async --network 100", "--network: '100' is not a rate such as 100gbit, or 25gbit"),
         ("async --network 0gbit", "--network: '0gbit' is not a rate such as 100gbit, or 25gbit"),
         ("async --step 2", "--step: '2' is not a time such as 2ms, or 20us"),
+        ("async --step 0ms", "--step: '0ms' is not a time such as 2ms, or 20us"),
         ("multiworker --ps 1", "multiworker has no parameter servers; leave out --ps"),
         ("async --latency 5us", "--latency is a network's; add --network, or leave it out"),
         (

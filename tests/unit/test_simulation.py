@@ -200,6 +200,8 @@ def test_crowds_are_simulated_to_an_end(way: Way) -> None:
         (lambda: Shape(Way.SYNC, 1, 0), "no such training"),
         (lambda: Shape(Way.RING, 2, 1), "no such training"),
         (lambda: Shape(Way.ASYNC, 2, 1, slowness=(1.0,)), "1 slownesses for 2 workers"),
+        (lambda: simulate(Shape(Way.ASYNC, 2, 1), Costs(), APART), "takes any time"),
+        (lambda: simulate(Shape(Way.RING, 3, 0), Costs(), APART), "takes any time"),
         (lambda: Box(0), "no such box"),
         (lambda: Box(1, bandwidth=0), "no such box"),
         (lambda: Costs(call_s=-1e-6), "call_s is -1e-06: no cost"),

@@ -50,6 +50,14 @@ def span(raw: str) -> float:
         raise ValueError("a time such as 2ms, or 20us") from None
 
 
+def duration(raw: str) -> float:
+    """Seconds of `2ms`, more than none."""
+    seconds = span(raw)
+    if not seconds:
+        raise ValueError("a time such as 2ms, or 20us")
+    return seconds
+
+
 def command(
     *,
     way: Annotated[str, Word("async, sync or multiworker", one_of("async", "sync", "multiworker"))],
@@ -77,7 +85,7 @@ def command(
     ] = None,
     step: Annotated[
         float | None,
-        Flag("a card computes a batch in: 2ms (default: cores do, as measured)", span, "TIME"),
+        Flag("a card computes a batch in: 2ms (default: cores do, as measured)", duration, "TIME"),
     ] = None,
     batch_size: Annotated[
         int, Flag("images in a worker's batch", whole(1, 1_000_000), shows="N")
