@@ -38,7 +38,8 @@ each worker that takes part, in a ring 2 (n - 1) / n times the parameters out of
 Discrete events (SimPy, `lab/simulation/`). A step is the graph of operations and calls that TensorFlow makes of the program, call by call:
 parameters are dealt round robin to the servers, and each edge from one task to another is a remote call that costs both ends. Cores and
 links serve in order of arrival; where more tasks than cores share a machine, all work takes longer, since caches are cold. Not in it: the kernel's scheduler, locks of
-variables, limits on threads, what TensorFlow does beside steps.
+variables, limits on threads, what TensorFlow does beside steps; nor that many messages in a ring travel together, which costs less than
+the simulation says. With one worker and several servers it has too much done at the same time: real steps left more of the cores idle.
 """
 
 
