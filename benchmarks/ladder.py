@@ -117,7 +117,7 @@ def table(raw: Mapping[str, Any]) -> str:
         raw: What `results.json` keeps of a ladder: the rungs' names, and their rates in each round.
     """
     lines = [
-        "| rung | global steps a second | × the rung below | × the book's loop |",
+        "| rung | global steps a second | times the rung below | times the book's loop |",
         "| --- | ---: | ---: | ---: |",
     ]
     rounds: Sequence[Sequence[float]] = raw["rounds"]
