@@ -111,13 +111,13 @@ _COMPARED: Final[Flags] = {
 }
 _FAST_FLAGS: Final[Flags] = {
     **{name: flag for name, flag in _TRAINING.items() if name != "model"},
-    **_SERVER,
-    "steps_per_call": ProgramFlag("steps in one call of the session", positive),
+    "steps_per_call": ProgramFlag("steps in one call", positive),
     "one_core": ProgramFlag("each task on one core: true or false", boolean),
-    "log_device_placement": _MNIST_FLAGS["log_device_placement"],
 }
-_ASYNC_FAST_FLAGS: Final[Flags] = {
+_UNROLLED_FLAGS: Final[Flags] = {
     **_FAST_FLAGS,
+    **_SERVER,
+    "log_device_placement": _MNIST_FLAGS["log_device_placement"],
     "fetch": ProgramFlag("steps that are told of: recorded or every", one_of("recorded", "every")),
     "packed": ProgramFlag("all parameters in one message: true or false", boolean),
 }
@@ -188,17 +188,27 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="async-fast",
             program="async_fast.py",
-            summary="async, several times quicker: many steps in a call, one message each way",
+            summary="async, five times quicker: a step is one message there and one back",
             lesson="speed.md",
             jobs=("ps", "worker"),
             counts={"ps": 1},
-            flags=_ASYNC_FAST_FLAGS,
+            flags=_FAST_FLAGS,
+            steps_add_up=True,
+        ),
+        Experiment(
+            name="async-unrolled",
+            program="async_unrolled.py",
+            summary="async, and what makes it quicker one by one: many steps in a call, packed",
+            lesson="speed.md",
+            jobs=("ps", "worker"),
+            counts={"ps": 1},
+            flags=_UNROLLED_FLAGS,
             steps_add_up=True,
         ),
         Experiment(
             name="sync-fast",
             program="sync_fast.py",
-            summary="sync, several times quicker: the parameter server paces the rounds itself",
+            summary="sync, five times quicker: the last one of a round updates for all",
             lesson="speed.md",
             jobs=("ps", "worker"),
             counts={"ps": 1},
