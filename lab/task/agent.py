@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from types import FrameType
 
 from lab.task import once
@@ -26,6 +27,7 @@ from lab.task.inbox import Inbox
 from lab.task.place import Place, PlaceError
 from lab.task.presence import Presence
 from lab.task.protocol import Request, Volume
+from lab.task.starter import Starter, starter_of
 from lab.task.voice import Voice
 from lab.task.volume import VolumeBusy, submit
 
@@ -61,9 +63,15 @@ class Stop:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._told)
 
-    def wait(self, at_most_s: float) -> None:
-        """Sleep until a signal comes, the leash ends, or the time is over."""
-        watched = [self._awake.fileno(), *([sys.stdin.fileno()] if self._leash else [])]
+    def wait(self, at_most_s: float, also: Sequence[int] = ()) -> None:
+        """Sleep until a signal comes, the leash ends, or the time is over.
+
+        Args:
+            at_most_s: Seconds.
+            also: Further descriptors; it wakes when one of them gets readable, and reads none.
+        """
+        own = [self._awake.fileno(), *([sys.stdin.fileno()] if self._leash else [])]
+        watched = [*own, *also]
         ready, _, _ = select.select(watched, [], [], at_most_s)
         if self._awake.fileno() in ready:
             self._awake.recv(4096)
@@ -81,10 +89,11 @@ class Stop:
 class Agent:
     """Serves one request after the other."""
 
-    def __init__(self, place: Place, voice: Voice, stop: Stop) -> None:
+    def __init__(self, place: Place, voice: Voice, stop: Stop, starter: Starter) -> None:
         self._place = place
         self._voice = voice
         self._stop = stop
+        self._starter = starter
         self._volume = Volume(place.runs)
         self._presence = Presence(place)
         self._inbox = Inbox(self._volume, place.task, voice)
@@ -114,13 +123,16 @@ class Agent:
                 if code is not None:
                     return self._conclude(code)
                 steady = self._execution is not None and self._execution.is_steady
-                self._stop.wait(_STEADY_POLL_S if steady else _POLL_S)
+                self._stop.wait(_STEADY_POLL_S if steady else _POLL_S, self._wakes())
             self._wind_up(self._stop.reason)
         finally:
             if self._execution is not None:
                 self._execution.abort()
         self._presence.leave()
         return int(leads)
+
+    def _wakes(self) -> tuple[int, ...]:
+        return self._execution.wakes if self._execution is not None else ()
 
     def _idle(self) -> bool:
         return self._execution is None
@@ -132,7 +144,7 @@ class Agent:
             if request is None:
                 return
             self._inbox.served(request)
-            self._execution = Execution(self._place, request, self._voice)
+            self._execution = Execution(self._place, request, self._voice, self._starter)
             self._execution.begin()
         if self._execution.step():
             self._execution = None
@@ -165,7 +177,7 @@ class Agent:
         self._execution.leave(reason)
         while not self._execution.step():
             self._presence.beat()
-            self._stop.wait(_POLL_S)
+            self._stop.wait(_POLL_S, self._wakes())
             if self._stop.count > told:
                 told = self._stop.count
                 self._execution.leave(reason, grace_s=0.0)
@@ -197,7 +209,7 @@ def main() -> int:
     voice = Voice(stamped=os.environ.get("LAB_STAMPS") == "1")
     stop = Stop(leash=os.environ.get("LAB_LEASH") == "stdin")
     try:
-        return Agent(place, voice, stop).run(own)
+        return Agent(place, voice, stop, starter_of(place, os.environ)).run(own)
     except OSError as error:
         voice.say(f"error: the run volume {place.runs} cannot be used: {error}; see to it")
         return 1

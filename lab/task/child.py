@@ -30,6 +30,14 @@ def adopt_orphans() -> None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def die_with(parent: int) -> None:
+    """Let the kernel end this process when its parent ends. Linux only."""
+    assert _libc is not None  # noqa: S101 (narrows the type)
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 class Program:
     """One start of a program, in a process group of its own.
 
@@ -41,7 +49,10 @@ class Program:
     Attributes:
         pid: Its process id.
         output: The reading end of the pipe that its standard output and error share.
+        wakes: Descriptors that get readable when it ends; none, for the agent hears SIGCHLD.
     """
+
+    wakes: tuple[int, ...] = ()
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
         """Start it.
@@ -50,12 +61,6 @@ class Program:
             OSError: It could not be started.
         """
         parent = os.getpid()
-
-        def die_with_agent() -> None:
-            assert _libc is not None  # noqa: S101 (narrows the type)
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:
-                os.kill(os.getpid(), signal.SIGKILL)
 
         self.output, writing = os.pipe()
         try:
@@ -69,7 +74,7 @@ class Program:
                 stdout=writing,
                 stderr=writing,
                 process_group=0,
-                preexec_fn=die_with_agent if _LINUX else None,  # noqa: PLW1509
+                preexec_fn=(lambda: die_with(parent)) if _LINUX else None,  # noqa: PLW1509
             )
         except BaseException:
             os.close(self.output)
@@ -95,11 +100,11 @@ class Program:
         """End what is left of its group and take its exit code, negative for a signal."""
         self.signal(signal.SIGKILL)
         code = self._child.wait()
-        _end_orphans()
+        end_orphans()
         return code
 
 
-def _end_orphans(within_s: float = 2.0) -> None:
+def end_orphans(within_s: float = 2.0) -> None:
     """Kill and reap every child of this process, and theirs, until there is none."""
     deadline = time.monotonic() + within_s
     while (children := _children()) and time.monotonic() < deadline:

@@ -61,17 +61,13 @@ def environ(
     place: Place, request: Request, attempt: int, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """The environment variables: the agent's own, and what tells the program who it is."""
-    # What belongs to the agent alone would only mislead a program that starts others.
-    kept = {name: value for name, value in inherited.items() if name not in _AGENTS_OWN}
-    home = str(Path(lab.__file__).parents[1])
-    paths = [home, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
+    kept = _kept(inherited)
     config = {"cluster": request.cluster, "task": {"type": place.job, "index": place.index}}
     return {
-        **(_OF_OWN_PROGRAMS if request.own else _OF_EXPERIMENTS | put_off(kept, place.tensorflow)),
+        **(_OF_OWN_PROGRAMS if request.own else _of_experiments(kept, place.tensorflow)),
         **kept,
         **_no_proxy(request, kept),
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
-        "PYTHONUNBUFFERED": "1",
+        **_for_python(inherited),
         **({DATA_DIR: str(place.data / request.data_dir)} if request.data_dir else {}),
         **({} if _is_alone(request) else {"TF_CONFIG": json.dumps(config)}),
         "LAB_TASK": place.task,
@@ -80,6 +76,35 @@ def environ(
         "LAB_RUN_DIR": str(Volume(place.runs).run(request.run_id)),
         "LAB_START": str(Volume(place.runs).start(request.run_id, place.task)),
     }
+
+
+def environ_of_import(inherited: Mapping[str, str], tensorflow: str) -> dict[str, str]:
+    """The variables in which TensorFlow is imported for all experiments' programs.
+
+    They are the programs' own but for what tells each who it is, and for the cards: there are none.
+
+    Args:
+        inherited: Those that all agents have.
+        tensorflow: The version.
+    """
+    kept = _kept(inherited)
+    no_cards = {"CUDA_VISIBLE_DEVICES": "-1"}
+    return {**_of_experiments(kept, tensorflow), **kept, **_for_python(inherited), **no_cards}
+
+
+def _kept(inherited: Mapping[str, str]) -> dict[str, str]:
+    # What belongs to the agent alone would only mislead a program that starts others.
+    return {name: value for name, value in inherited.items() if name not in _AGENTS_OWN}
+
+
+def _for_python(inherited: Mapping[str, str]) -> dict[str, str]:
+    home = str(Path(lab.__file__).parents[1])
+    paths = [home, *filter(None, inherited.get("PYTHONPATH", "").split(os.pathsep))]
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "PYTHONUNBUFFERED": "1"}
+
+
+def _of_experiments(inherited: Mapping[str, str], tensorflow: str) -> dict[str, str]:
+    return _OF_EXPERIMENTS | put_off(inherited, tensorflow)
 
 
 def _is_alone(request: Request) -> bool:
@@ -99,4 +124,4 @@ _OF_EXPERIMENTS = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 # only come home with the run.
 _OF_OWN_PROGRAMS = {"TF_CPP_MIN_LOG_LEVEL": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
-_AGENTS_OWN = {"LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_STAMPS"}
+_AGENTS_OWN = {"LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_NURSERY", "LAB_STAMPS"}

@@ -11,6 +11,7 @@ from dataclasses import replace
 from lab.task import command, memory, verdicts
 from lab.task.child import Program
 from lab.task.disturbance import Disturbances
+from lab.task.forked import ForkedProgram
 from lab.task.gate import Gate, highest_step
 from lab.task.identity import Identity
 from lab.task.output import Output
@@ -19,6 +20,7 @@ from lab.task.place import Place
 from lab.task.presence import Pulses
 from lab.task.protocol import Attempt, Request, TaskStatus, Volume
 from lab.task.stall import Stall
+from lab.task.starter import WAITS, Starter
 from lab.task.states import Cause, State
 from lab.task.statuses import Statuses
 from lab.task.stopping import GRACE_S, Stopping
@@ -43,10 +45,11 @@ class Execution:
     first how it has ended, the *verdict*; the exit code then changes nothing about that.
     """
 
-    def __init__(self, place: Place, request: Request, voice: Voice) -> None:
+    def __init__(self, place: Place, request: Request, voice: Voice, starter: Starter) -> None:
         self._place = place
         self._request = request
         self._voice = voice
+        self._starter = starter
         self._volume = Volume(place.runs)
         self._status = OwnStatus(
             self._volume.status(request.run_id, place.task),
@@ -66,7 +69,7 @@ class Execution:
             run_id=request.run_id,
         )
         self._stall = Stall(request.stall_s, request.others(), counts=request.waits)
-        self._program: Program | None = None
+        self._program: Program | ForkedProgram | None = None
         self._output: Output | None = None
         self._to_start = True  # the program is to be started as soon as the gate is open
         self._waits_for = ""  # why it is not training yet, in words
@@ -85,6 +88,13 @@ class Execution:
     def is_steady(self) -> bool:
         """Whether training goes on and nothing is due, so that a look now and then will do."""
         return self._is_steady
+
+    @property
+    def wakes(self) -> tuple[int, ...]:
+        """Descriptors that get readable when something is due before the next look."""
+        if self._program is not None:
+            return () if self._program.ended() else self._program.wakes
+        return self._starter.wakes if self._to_start else ()
 
     @property
     def _now(self) -> TaskStatus:
@@ -169,8 +179,9 @@ class Execution:
         """Start the program if it may, otherwise say what it waits for."""
         if self._stopping.verdict is not None:
             return
-        if not self._gate.may_start(seen):
-            self._waits_for = self._gate.waits_for(seen)
+        may_start = self._gate.may_start(seen)
+        if not (may_start and self._starter.is_ready(self._request)):
+            self._waits_for = WAITS if may_start else self._gate.waits_for(seen)
             self._status.tell(replace(self._now, message=self._waits_for))
             return
         self._to_start = False
@@ -183,8 +194,7 @@ class Execution:
     def _start(self) -> None:
         place, request = self._place, self._request
         environ = command.environ(place, request, self._now.attempt, os.environ)
-        argv = command.argv(place, request)
-        program = Program(argv, environ, self._volume.run(request.run_id))
+        program, how = self._starter.start(request, environ, self._volume.run(request.run_id))
         try:
             self._output = Output(
                 program.output,
@@ -201,7 +211,7 @@ class Execution:
         self._program = program
         self._oom_kills = memory.kills()
         self._output.start()
-        self._voice.say(f"run {self.run_id}: {request.program} has started")
+        self._voice.say(f"run {self.run_id}: {request.program} has started{how and f', {how}'}")
         if self._now.attempt:
             self._output.note(f"attempt {self._now.attempt} begins: {self._now.reason}")
         self._status.write(
@@ -338,7 +348,7 @@ class Execution:
 
     # ---- the end
 
-    def _finish(self, program: Program) -> None:
+    def _finish(self, program: Program | ForkedProgram) -> None:
         """The program has ended: empty its pipe, end what it left behind, and judge."""
         assert self._output is not None  # noqa: S101 (a program has an output)
         self._disturbances.release()

@@ -6,7 +6,7 @@ import signal
 import time
 from typing import Final
 
-from lab.task.child import Program
+from lab.task.disturbance import Victim
 from lab.task.verdicts import Verdict
 
 GRACE_S: Final = 5.0
@@ -40,7 +40,7 @@ class Stopping:
         if grace_s == 0 or self._kill_at is None:
             self._kill_at = (now if grace_s == 0 else self._term_at or now) + grace_s
 
-    def press(self, program: Program, *, alone: bool) -> None:
+    def press(self, program: Victim, *, alone: bool) -> None:
         """Send the signal that is due.
 
         Args:

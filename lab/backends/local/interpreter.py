@@ -11,7 +11,15 @@ from pathlib import Path
 import lab
 
 # What would make an agent do something of its own accord, or mislead a program.
-_DROPPED = ("LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_STAMPS", "TF_CONFIG", "PYTHONSAFEPATH")
+_DROPPED = (
+    "LAB_EXPERIMENT",
+    "LAB_FLAGS",
+    "LAB_LEASH",
+    "LAB_NURSERY",
+    "LAB_STAMPS",
+    "TF_CONFIG",
+    "PYTHONSAFEPATH",
+)
 
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "horovod", "numpy")
 

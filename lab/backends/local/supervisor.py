@@ -15,13 +15,15 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
 from lab.backends.local.interpreter import command, environ
 from lab.backends.local.layout import cpus_of
+from lab.backends.local.nursery import Nursery, open_nursery
 from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place, TaskRecord
+from lab.task.forked import VARIABLE
 from lab.task.voice import Voice
 
 # An agent gives its program 5 s, and its output 3 s to come.
@@ -43,6 +45,7 @@ class Supervisor:
     _agents: dict[int, str] = field(default_factory=dict)
     _leash: tuple[int, int] | None = None
     _told: bool = False
+    _nursery: Nursery = field(default_factory=Nursery)
 
     def run(self) -> int:
         """Host the agents until told to go; returns the exit code.
@@ -64,7 +67,7 @@ class Supervisor:
             if self._told and stop_at is None:
                 stop_at = time.monotonic() + _AGENTS_GRACE_S
                 self._signal_all(signal.SIGTERM)
-            if stop_at is not None and (not self._agents or time.monotonic() > stop_at):
+            if stop_at is not None and (not self._left() or time.monotonic() > stop_at):
                 break
             select.select([wakes], [], [], 1.0)
             _drain(wakes)
@@ -77,6 +80,8 @@ class Supervisor:
 
     def _start_all(self) -> None:
         self.place.output("x").parent.mkdir(exist_ok=True)
+        # First, for all else takes less time, and fits on another CPU.
+        self._nursery = open_nursery(self.record, self.place)
         if self.record.isolation is Isolation.NAMESPACES:
             # Imported here: netlink costs 0.4 s and exists on Linux only.
             from lab.backends.local.network import build, hosts_text  # noqa: PLC0415
@@ -95,6 +100,9 @@ class Supervisor:
         own = {**task.environ, "LAB_STAMPS": "1"}
         if self._leash is not None:
             own["LAB_LEASH"] = "stdin"
+        if (end := self._nursery.ends.get(task.task)) is not None:
+            own[VARIABLE] = str(end.fileno())
+            descriptors = (*descriptors, end.fileno())
         with self.place.output(task.task).open("ab") as output:
             agent = subprocess.Popen(
                 [*prefix, *command("lab.task.agent", self.record.interpreter)],
@@ -105,6 +113,7 @@ class Supervisor:
                 pass_fds=descriptors,
                 process_group=0,  # and no session: see `lab.task.child.Program`
             )
+        self._nursery.hand_over(task.task)
         self._agents[agent.pid] = task.task
         # It is reaped here like every other process, so that Popen has nothing left to do.
         agent.returncode = 0
@@ -120,6 +129,8 @@ class Supervisor:
                 return
             if pid == 0:
                 return
+            if pid == self._nursery.pid:
+                self._nursery = replace(self._nursery, pid=None)
             task = self._agents.pop(pid, None)
             if task is not None:
                 code = os.waitstatus_to_exitcode(status)
@@ -130,8 +141,13 @@ class Supervisor:
                     self.place.ended(task).write_text(how, encoding="utf-8")
 
     def _signal_all(self, number: signal.Signals) -> None:
-        for pid in self._agents:
+        for pid in self._left():
             os.kill(pid, number)
+
+    def _left(self) -> list[int]:
+        """Who has not ended: agents, and the nursery, which ends behind the last of these."""
+        nursery = [] if self._nursery.pid is None else [self._nursery.pid]
+        return [*self._agents, *nursery]
 
 
 def _pin(pid: int, task: TaskRecord) -> None:

@@ -1,0 +1,162 @@
+"""A training program that was forked from the task's cradle; see `lab.task.nursery`. Linux only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from lab.task.wire import HungUp, hear, tell
+
+VARIABLE: Final = "LAB_NURSERY"
+"""Names to an agent the descriptor of its end of the socket pair."""
+
+_ANSWER_S: Final = 10.0
+"""A cradle answers in milliseconds; after so long it counts as gone."""
+
+
+class Refused(Exception):  # noqa: N818  (an answer)
+    """The program has to be started by itself; the message says why."""
+
+
+class Cradle:
+    """The agent's end of the socket pair.
+
+    Attributes:
+        why_not: Why nothing is forked any more; None while it may be, or is not known yet.
+    """
+
+    def __init__(self, end: socket.socket) -> None:
+        """Take it over.
+
+        Args:
+            end: Its other side is held by the nursery alone.
+        """
+        self._end = end
+        self._end.settimeout(_ANSWER_S)
+        self._is_settled = False
+        self.why_not: str | None = None
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Cradle | None:
+        """The one that this agent was given, if it was."""
+        descriptor = environ.get(VARIABLE)
+        if not descriptor:
+            return None
+        end = socket.socket(fileno=int(descriptor))
+        end.set_inheritable(False)  # a program that held it would keep the cradle alive
+        return cls(end)
+
+    @property
+    def wakes(self) -> tuple[int, ...]:
+        """Descriptors that get readable when it has something to say."""
+        return () if self._is_settled else (self._end.fileno(),)
+
+    def is_settled(self) -> bool:
+        """Whether it is known by now if programs can be forked."""
+        if not self._is_settled and select.select([self._end], [], [], 0)[0]:
+            self._is_settled = True
+            try:
+                self.why_not = hear(self._end)[0]["why_not"]
+            except (HungUp, OSError):
+                self.give_up("the nursery has gone")
+        return self._is_settled
+
+    def give_up(self, why_not: str) -> None:
+        """Ask it for nothing any more; it ends, with what it holds."""
+        self._is_settled = True
+        self.why_not = why_not
+        self._end.close()
+
+    def bear(self, argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> ForkedProgram:
+        """Fork a program.
+
+        Raises:
+            Refused: It has to be started by itself.
+            OSError: There is no pipe for its output.
+        """
+        if self.why_not is not None:
+            raise Refused(self.why_not)
+        output, writing = os.pipe()
+        order = {
+            "agent": os.getpid(),
+            "argv": list(argv),
+            "environ": dict(environ),
+            "folder": str(folder),
+        }
+        try:
+            tell(self._end, order, writing)
+            answer, _ = hear(self._end)
+            if "pid" in answer:
+                return ForkedProgram(self, answer["pid"], output)
+            os.close(output)
+            raise Refused(answer["why_not"])
+        except (HungUp, OSError) as error:
+            os.close(output)
+            self.give_up("the nursery has gone")
+            raise Refused("the nursery has gone") from error
+        finally:
+            os.close(writing)
+
+    def reap(self, pid: int) -> int:
+        """The exit code of a program that has ended; whatever it has left behind is ended.
+
+        A cradle that has gone has taken the program with it.
+        """
+        try:
+            tell(self._end, {"reap": pid})
+            return int(hear(self._end)[0]["code"])
+        except (HungUp, OSError):
+            self.give_up("the nursery has gone")
+            return -signal.SIGKILL
+
+
+class ForkedProgram:
+    """One start of a program, in a process group of its own; as `lab.task.child.Program`.
+
+    Its parent is the cradle, which keeps its process id from being another's until `reap`.
+
+    Attributes:
+        pid: Its process id.
+        output: The reading end of the pipe that its standard output and error share.
+    """
+
+    def __init__(self, cradle: Cradle, pid: int, output: int) -> None:
+        """Watch a program.
+
+        Raises:
+            OSError: It has been taken away already.
+        """
+        self._cradle = cradle
+        self._code: int | None = None
+        self._descriptor = os.pidfd_open(pid)
+        self.pid = pid
+        self.output = output
+
+    @property
+    def wakes(self) -> tuple[int, ...]:
+        """Descriptors that get readable when it ends."""
+        return (self._descriptor,) if self._code is None else ()
+
+    def ended(self) -> bool:
+        """Whether it has ended; it is not reaped, so that its process group stays its own."""
+        return self._code is not None or bool(select.select([self._descriptor], [], [], 0)[0])
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it and to its process group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._code is None:
+                os.killpg(self.pid, number)
+
+    def reap(self) -> int:
+        """End what is left of its group and take its exit code, negative for a signal."""
+        if self._code is None:
+            self.signal(signal.SIGKILL)
+            self._code = self._cradle.reap(self.pid)
+            os.close(self._descriptor)
+        return self._code

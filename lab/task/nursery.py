@@ -1,0 +1,250 @@
+"""The nursery: imports TensorFlow once, and forks the programs of all tasks from there.
+
+Four processes that import TensorFlow at once, on two cores, take 8 s; one alone takes 1.6. So one
+process does it while the environment boots. It then forks a *cradle* for each task, which moves to
+the task's node and waits for the agent's word; a program is forked from its task's cradle, and is
+what it would be if it had been started by itself (`lab.task.becoming`).
+
+The cradle is the program's parent: it keeps the exit code until the agent asks for it, adopts what
+the program leaves behind, and ends all of it when the agent has gone, whose end of the socket pair
+closes then. When the cradle dies, the kernel ends the program.
+
+A fork takes along one thread only, and whatever lock another one held stays locked. So it is done
+only while there is one thread, and with no graphics card open. OpenBLAS has threads after its
+import; it ends them itself before a fork, and starts new ones on both sides. Where anything is
+otherwise, nothing is forked, and each agent starts its program as before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lab.task import becoming, child
+from lab.task.wire import HungUp, hear, tell
+
+COMMAND: Final = "import sys; sys.path.pop(0); from lab.task import nursery; nursery.main(sys.argv)"
+"""What Python is given with `-c`: unlike `-P`, it leaves no trace in the programs' `sys.flags`, and
+nothing of the current directory is imported either."""
+
+MODULE: Final = "tensorflow"
+
+_ITS_OWN: Final = frozenset(
+    {
+        # Each task's, and read when a cluster, a device or a channel is made, not at the import.
+        "TF_CONFIG",
+        "CUDA_VISIBLE_DEVICES",
+        "no_grpc_proxy",
+    }
+)
+_LAB: Final = "LAB_"
+_SET_THREADS: Final = (
+    "scipy_openblas_set_num_threads64_",  # as NumPy's wheels have it
+    "openblas_set_num_threads64_",
+    "openblas_set_num_threads",
+)
+
+
+def words(sockets: Sequence[int]) -> list[str]:
+    """The command line behind the interpreter.
+
+    Args:
+        sockets: Descriptors of its ends of the socket pairs, one for each task.
+    """
+    return ["-c", COMMAND, *map(str, sockets)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Birth:
+    """What a process that was just forked is to become."""
+
+    argv: list[str]
+    environ: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import found, and left.
+
+    Attributes:
+        before: The variables that it found.
+        brought: Those that it has set or changed.
+    """
+
+    before: Mapping[str, str]
+    brought: Mapping[str, str]
+
+    def why_not(self, environ: Mapping[str, str]) -> str | None:
+        """Why a program with these variables has to import for itself; None where it need not."""
+        found, wanted = _that_count(self.before), _that_count(environ)
+        differ = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
+        return f"it has another {', '.join(differ)}" if differ else None
+
+
+def _that_count(environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in _ITS_OWN and not name.startswith(_LAB)
+    }
+
+
+def main(argv: Sequence[str]) -> None:
+    """Import, and fork a cradle for each task; in a process that became a program, run that."""
+    ends = [socket.socket(fileno=int(word)) for word in argv[1:]]
+    imported, why_not = import_once()
+    if why_not is not None:
+        for end in ends:
+            with contextlib.suppress(OSError):  # its agent has gone already
+                tell(end, {"why_not": why_not})
+        return
+    cradles = []
+    for end in ends:
+        if pid := os.fork():
+            cradles.append(pid)
+            continue
+        for other in ends:
+            if other is not end:
+                other.close()
+        if (birth := _rock(end, imported)) is not None:
+            becoming.become(birth.argv, birth.environ, imported.brought)
+        os._exit(0)
+    for end in ends:
+        end.close()
+    # The cradles end with their agents; told to go, it goes with the last of them.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for pid in cradles:
+        os.waitpid(pid, 0)
+
+
+def import_once(module: str = MODULE) -> tuple[Imported, str | None]:
+    """Import a module, so that processes can be forked behind it.
+
+    Returns:
+        What it found and left, and why nothing may be forked all the same; None where it may.
+    """
+    before = dict(os.environ)
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # noqa: BLE001 (the programs will say it again, each for itself)
+        return Imported(before, {}), f"{module} cannot be imported here: {type(error).__name__}"
+    changed = {name: value for name, value in os.environ.items() if before.get(name) != value}
+    # Objects that are never looked at by the collector again stay on pages that all share.
+    gc.collect()
+    gc.freeze()
+    _rehearse()
+    return Imported(before, changed), _unsafe()
+
+
+def _rehearse() -> None:
+    """Fork for nothing: a library that ends its threads before a fork has done so now."""
+    if not (pid := os.fork()):
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def _unsafe() -> str | None:
+    """Why this process must not fork what uses what it has imported."""
+    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208
+    if threads > 1:
+        return f"its import leaves {threads - 1} threads behind"
+    opened = []
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            opened.append(os.readlink(f"/proc/self/fd/{name}"))  # noqa: PTH115
+    if any(path.startswith("/dev/nvidia") for path in opened):
+        return "its import opens the graphics cards"
+    return None
+
+
+def _rock(end: socket.socket, imported: Imported) -> _Birth | None:
+    """Serve one agent until it has gone; in a process that was born: what that is to become."""
+    os.setpgid(0, 0)
+    child.adopt_orphans()
+    entered = False
+    with contextlib.suppress(HungUp, OSError):
+        tell(end, {"why_not": None})
+        while True:
+            message, output = hear(end)
+            if output is None:
+                tell(end, {"code": _reaped(message["reap"])})
+                continue
+            try:
+                if differs := imported.why_not(message["environ"]):
+                    tell(end, {"why_not": differs})
+                    continue
+                if not entered:
+                    _enter(message["agent"])
+                    entered = True
+                cradle = os.getpid()
+                if not (pid := os.fork()):
+                    end.close()
+                    _leave_the_cradle(cradle, message, output)
+                    return _Birth(message["argv"], message["environ"])
+                # Both do it, so that it is done whoever comes first.
+                os.setpgid(pid, pid)
+                tell(end, {"pid": pid})
+            except OSError as error:
+                tell(end, {"why_not": f"no process was forked: {error.strerror}"})
+            finally:
+                os.close(output)
+    child.end_orphans()
+    return None
+
+
+def _enter(agent: int) -> None:
+    """Move into the namespaces of a process, as far as they are others than this one's."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for name in ("net", "uts", "mnt"):
+        theirs = Path(f"/proc/{agent}/ns/{name}")
+        if theirs.samefile(f"/proc/self/ns/{name}"):
+            continue
+        descriptor = os.open(theirs, os.O_RDONLY)
+        try:
+            if libc.setns(descriptor, 0) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number))
+        finally:
+            os.close(descriptor)
+
+
+def _reaped(pid: int) -> int:
+    """The exit code of a program that has ended, negative for a signal; nothing of it is left."""
+    _, status = os.waitpid(pid, 0)
+    child.end_orphans()
+    return os.waitstatus_to_exitcode(status)
+
+
+def _leave_the_cradle(cradle: int, message: Mapping[str, Any], output: int) -> None:
+    """What lies between fork and exec where a program is started by itself."""
+    os.setpgid(0, 0)
+    child.die_with(cradle)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.chdir(message["folder"])
+    cpus = os.sched_getaffinity(message["agent"])
+    if cpus != os.sched_getaffinity(0):
+        os.sched_setaffinity(0, cpus)
+        _tell_openblas(len(cpus))
+
+
+def _tell_openblas(threads: int) -> None:
+    """Let NumPy's matrix products use as many threads as there are CPUs; it has counted before."""
+    paths = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    for path in paths:
+        if "openblas" not in path or "OPENBLAS_NUM_THREADS" in os.environ:
+            continue
+        library = ctypes.CDLL(path)
+        for name in _SET_THREADS:
+            with contextlib.suppress(AttributeError):
+                getattr(library, name)(threads)
+                break
