@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab.task.forked import VARIABLE
 from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.states import State
 from lab.task.statuses import read_status
@@ -86,8 +88,18 @@ class Stage:
         """What the processes of this stage can be told by."""
         return str(self.folder)
 
-    def agent(self, task: str, **more: str) -> subprocess.Popen[bytes]:
-        """Start an agent and wait until it is there."""
+    def agent(
+        self, task: str, *, end: socket.socket | None = None, **more: str
+    ) -> subprocess.Popen[bytes]:
+        """Start an agent and wait until it is there.
+
+        Args:
+            task: Whose.
+            end: Its end of the socket pair to a nursery; closed here, for it is the agent's alone.
+            **more: Further variables.
+        """
+        if end is not None:
+            more[VARIABLE] = str(end.fileno())
         with self.output(task).open("ab") as output:
             agent = subprocess.Popen(
                 [sys.executable, "-m", "lab.task.agent"],
@@ -96,7 +108,10 @@ class Stage:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                pass_fds=[] if end is None else [end.fileno()],
             )
+        if end is not None:
+            end.close()
         self.agents[task] = agent
         wait_for(
             lambda: self.volume.agent(task).exists() or agent.poll() is not None,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
-import random
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -29,10 +29,8 @@ def become(argv: Sequence[str], environ: Mapping[str, str], brought: Mapping[str
     program, *arguments = argv[1:]
     os.environ.clear()
     os.environ.update({**brought, **environ})
-    try:
-        memory = guise.put_on(argv, environ)
-    except OSError:
-        memory = None  # who looks it up sees what it was forked from
+    with contextlib.suppress(OSError):  # else who looks it up sees what it was forked from
+        guise.put_on(argv, environ)
     _forget_randomness()
     for name in [name for name in sys.modules if name.partition(".")[0] == "lab"]:
         # Whatever of the lab the program imports, it finds as it is on disk now.
@@ -47,7 +45,6 @@ def become(argv: Sequence[str], environ: Mapping[str, str], brought: Mapping[str
         __builtins__=builtins,
         __cached__=None,
         __annotations__={},
-        _kept_=memory,
     )
     sys.modules["__main__"] = main
     _run(program, main.__dict__)
@@ -67,7 +64,9 @@ def _run(program: str, namespace: dict[str, object]) -> NoReturn:
 
 
 def _forget_randomness() -> None:
-    """What was drawn from before the fork must not give all programs the same numbers."""
-    random.seed()
+    """What was seeded before the fork must not give all programs the same numbers.
+
+    Python sees to its own; TensorFlow has not drawn yet when it is imported.
+    """
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()

@@ -31,15 +31,25 @@ def why_not(program: Path) -> str | None:
         if _is_docstring(statement):
             continue
         modules = _modules(statement)
-        if _TENSORFLOW in modules:
-            return None if modules == {_TENSORFLOW} else "it imports more beside TensorFlow at once"
         if not modules:
             return "it does something before it imports TensorFlow, or does not import it"
+        if _TENSORFLOW in modules:
+            return _last_word(program, modules)
         for name in modules:
-            beside = (program.parent / f"{name}.py", program.parent / name)
-            if name not in _HARMLESS or any(each.exists() for each in beside):
+            if name not in _HARMLESS or _lies_beside(program, name):
                 return f"it imports {name} before TensorFlow"
     return "it does not import TensorFlow"
+
+
+def _last_word(program: Path, modules: set[str]) -> str | None:
+    if modules != {_TENSORFLOW}:
+        return "it imports more beside TensorFlow at once"
+    return f"another {_TENSORFLOW} lies beside it" if _lies_beside(program, _TENSORFLOW) else None
+
+
+def _lies_beside(program: Path, module: str) -> bool:
+    """Whether Python finds a module beside the program before any other of that name."""
+    return any((program.parent / each).exists() for each in (f"{module}.py", module))
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

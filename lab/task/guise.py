@@ -20,13 +20,10 @@ _FIRST: Final = 3
 _CODE, _END_CODE, _STACK, _DATA, _END_DATA, _BRK = 26, 27, 28, 45, 46, 47
 
 
-def put_on(argv: Sequence[str], environ: Mapping[str, str]) -> ctypes.Array[ctypes.c_char]:
+def put_on(argv: Sequence[str], environ: Mapping[str, str]) -> None:
     """Let /proc show this command line and these variables as this process's own.
 
     Who looks a program up (`ps`, `pgrep -f`) finds it as if it had been started by itself.
-
-    Returns:
-        The memory that the kernel reads them from; it has to be kept as long as the process lives.
 
     Raises:
         OSError: The kernel cannot, or does not let this process.
@@ -52,4 +49,5 @@ def put_on(argv: Sequence[str], environ: Mapping[str, str]) -> ctypes.Array[ctyp
     if libc.prctl(_PR_SET_MM, _PR_SET_MM_MAP, given, ctypes.c_ulong(len(packed)), 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl: {os.strerror(number)}")
-    return memory
+    # The kernel reads from there as long as the process lives: it is never given back.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))

@@ -1,0 +1,181 @@
+"""The agent's side of a nursery, and who gets one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab.backends.local import nursery as local
+from lab.backends.local.process import Identity
+from lab.backends.local.state import EnvironmentRecord, Isolation, TaskRecord
+from lab.backends.local.state import Place as LocalPlace
+from lab.task.forked import Cradle, Refused
+from lab.task.place import Place
+from lab.task.protocol import Request
+from lab.task.starter import Starter
+from lab.task.wire import HungUp, hear, tell
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    ends = socket.socketpair()
+    yield ends
+    for end in ends:
+        end.close()
+
+
+def test_a_message_comes_with_its_descriptor(pair: Pair) -> None:
+    reading, writing = os.pipe()
+    tell(pair[0], {"word": "ä" * 20_000}, writing)
+    os.close(writing)
+    message, descriptor = hear(pair[1])
+    assert message == {"word": "ä" * 20_000}
+    assert descriptor is not None
+    os.write(descriptor, b"x")
+    assert os.read(reading, 9) == b"x"
+    os.close(descriptor)
+    os.close(reading)
+
+
+@pytest.mark.parametrize("said", [b"", b"\0\0", b"\0\0\0\7{"])
+def test_a_side_that_goes_in_the_middle_has_hung_up(pair: Pair, said: bytes) -> None:
+    pair[0].sendall(said)
+    pair[0].close()
+    with pytest.raises(HungUp):
+        hear(pair[1])
+
+
+def test_nonsense_is_a_hang_up(pair: Pair) -> None:
+    pair[0].sendall(b"\0\0\0\1{")
+    with pytest.raises(HungUp):
+        hear(pair[1])
+
+
+def test_a_cradle_that_has_gone_refuses(pair: Pair, tmp_path: Path) -> None:
+    cradle = Cradle(pair[0])
+    assert not cradle.is_settled()
+    assert cradle.wakes == (pair[0].fileno(),)
+    tell(pair[1], {"why_not": None})
+    assert cradle.is_settled()
+    assert (cradle.wakes, cradle.why_not) == ((), None)
+    pair[1].close()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(2):
+        with pytest.raises(Refused, match="the nursery has gone"):
+            cradle.bear(["python"], {}, tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before - 1  # its own end
+
+
+def test_a_cradle_that_refuses_says_why(pair: Pair, tmp_path: Path) -> None:
+    cradle = Cradle(pair[0])
+    tell(pair[1], {"why_not": None})
+    tell(pair[1], {"why_not": "it has another A"})
+    assert cradle.is_settled()
+    with pytest.raises(Refused, match="it has another A"):
+        cradle.bear(["python"], {}, tmp_path)
+    assert cradle.why_not is None  # another program may be forked
+
+
+def place(root: Path, gpus: str = "none") -> Place:
+    return Place(
+        project="p",
+        node="n",
+        task="worker-0",
+        cluster={"worker": ["n:1"]},
+        runs=root,
+        scripts=root,
+        data=root,
+        gpus=gpus,
+    )
+
+
+def request(**more: bool) -> Request:
+    return Request("r1", "x", "program.py", (), {"worker": ["n:1"]}, **more)
+
+
+def test_a_program_waits_for_the_import_but_not_for_ever(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import tensorflow\n")
+    now = 0.0
+    starter = Starter(place(tmp_path), Cradle(pair[0]), lambda: now)
+    assert starter.wakes == ()  # nothing waits for it
+    assert not starter.is_ready(request())
+    assert starter.wakes == (pair[0].fileno(),)
+    now = 59.0
+    assert not starter.is_ready(request())
+    now = 61.0
+    assert starter.is_ready(request())
+    assert hung_up(pair[1])
+
+
+def hung_up(end: socket.socket) -> bool:
+    try:
+        hear(end)
+    except HungUp:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("more", "gpus", "why_not"),
+    [
+        ({"listing": True}, "none", "a printed program gets TensorFlow 1"),
+        ({"own": True}, "none", "a program of one's own gets TensorFlow as it is"),
+        ({}, "GPU-1", "it has graphics cards"),
+        ({}, "none", None),
+    ],
+)
+def test_who_is_not_forked(
+    pair: Pair, tmp_path: Path, more: dict[str, bool], gpus: str, why_not: str | None
+) -> None:
+    (tmp_path / "program.py").write_text("import tensorflow\n")
+    starter = Starter(place(tmp_path, gpus), Cradle(pair[0]))
+    assert starter.why_not(request(**more)) == why_not
+    assert starter.is_ready(request(**more)) is (why_not is not None)
+
+
+def record(*gpus: tuple[str, ...], tensorflow: str = "2.21") -> EnvironmentRecord:
+    tasks = tuple(
+        TaskRecord(f"worker-{index}", "n", "n:1", each, None, {"A": "1", "B": str(index)})
+        for index, each in enumerate(gpus)
+    )
+    return EnvironmentRecord(
+        "p", "", "/", Isolation.PROCESSES, Identity(1, "", ""), "/bin/true", (), tasks, tensorflow
+    )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tensorflow", "switch", "tasks"),
+    [
+        (((), ("GPU-1",), ()), "2.21", "", ["worker-0", "worker-2"]),
+        ((("GPU-1",),), "2.21", "", []),
+        (((),), "2.15", "", []),
+        (((),), "2.21", "0", []),
+    ],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux forks")
+def test_who_gets_a_cradle(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: tuple[tuple[str, ...], ...],
+    tensorflow: str,
+    switch: str,
+    tasks: list[str],
+) -> None:
+    monkeypatch.setenv("LAB_LOCAL_FORK", switch)
+    where = LocalPlace(tmp_path)
+    where.output("x").parent.mkdir()
+    opened = local.open_nursery(record(*gpus, tensorflow=tensorflow), where)
+    assert sorted(opened.ends) == tasks
+    assert (opened.pid is not None) is bool(tasks)
+    if opened.pid is not None:
+        os.waitpid(opened.pid, 0)
+    for task in tasks:
+        opened.hand_over(task)
+    assert all(end.fileno() == -1 for end in opened.ends.values())

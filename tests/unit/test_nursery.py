@@ -1,0 +1,363 @@
+"""Programs that are forked from where TensorFlow is imported; a stand-in plays TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from lab.task import nursery
+from lab.task.command import environ_of_import
+from lab.task.nursery import Imported
+from lab.task.states import Cause, State
+from lab.task.volume import cancel
+from tests.agents import ROOT, Stage, processes_with, wait_for
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux forks")
+
+COUNTED = """
+import os, random
+import numpy
+with open(os.environ["STAND_IN"] + "/imports", "a") as file:
+    file.write("imported\\n")
+os.environ["TF2_BEHAVIOR"] = "1"
+drawn = random.random()
+"""
+FORKED = "has started, forked behind the import"
+
+
+@dataclass
+class Home:
+    """A stage whose agents have a nursery.
+
+    Attributes:
+        stage: The run volume and the agents.
+        nurseries: Their processes.
+    """
+
+    stage: Stage
+    nurseries: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What agents and nursery have, so that the stand-in is imported."""
+        folder = self.stage.folder
+        return {"PYTHONPATH": f"{ROOT}:{folder / 'stand-in'}", "STAND_IN": str(folder)}
+
+    def stand_in(self, text: str = COUNTED) -> None:
+        """Write the package that plays TensorFlow."""
+        package = self.stage.folder / "stand-in" / "tensorflow"
+        package.mkdir(parents=True, exist_ok=True)
+        (package / "__init__.py").write_text(text)
+
+    def agents(self, *tasks: str, **more: str) -> subprocess.Popen[bytes]:
+        """Start a nursery, and an agent for each of these tasks, which may have other variables."""
+        pairs = {task: socket.socketpair() for task in tasks}
+        theirs = [pair[1].fileno() for pair in pairs.values()]
+        inherited = self.stage.environ("", **self.variables)
+        with (self.stage.folder / "nursery.out").open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, *nursery.words(theirs)],
+                env=environ_of_import(inherited, ""),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=theirs,
+                process_group=0,
+            )
+        self.nurseries.append(process)
+        for task, (ours, their_end) in pairs.items():
+            their_end.close()
+            own = {"CUDA_VISIBLE_DEVICES": "-1", **self.variables, **more}
+            self.stage.agent(task, end=ours, **own)
+        return process
+
+    def agent_alone(self, task: str) -> None:
+        """Start an agent that has no nursery, with the same variables."""
+        self.stage.agent(task, CUDA_VISIBLE_DEVICES="-1", **self.variables)
+
+    def end_agents(self) -> None:
+        """End the agents, and wait until the nurseries have ended, too."""
+        for agent in self.stage.agents.values():
+            agent.send_signal(signal.SIGTERM)
+            agent.wait(15)
+        for process in self.nurseries:
+            process.wait(15)
+
+    def said(self, task: str) -> str:
+        """What the agent said."""
+        return self.stage.output(task).read_text()
+
+    def imports(self) -> int:
+        """How often the stand-in was imported."""
+        return len((self.stage.folder / "imports").read_text().splitlines())
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    home = Home(Stage(tmp_path))
+    home.stand_in()
+    yield home
+    home.stage.close()
+    for process in home.nurseries:
+        process.wait(15)
+
+
+LOOKS = """
+import tensorflow
+import json, os, signal, sys, threading, resource, multiprocessing
+from pathlib import Path
+
+def fields(name):
+    return Path(f"/proc/self/{name}").read_bytes().decode().split("\\0")
+
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(line.split()[1:] for line in lines if line.startswith(name + ":"))
+
+def child(queue):
+    queue.put([__name__, sys.argv, tensorflow.__name__])
+
+if __name__ == "__main__":
+    descriptors = sorted(os.listdir("/proc/self/fd"))
+    spawning = multiprocessing.get_context("spawn")
+    queue = spawning.SimpleQueue()
+    process = spawning.Process(target=child, args=(queue,))
+    process.start()
+    print(json.dumps({
+        "child": queue.get(),
+        "argv": sys.argv,
+        "orig_argv": sys.orig_argv,
+        "path": sys.path,
+        "flags": str(sys.flags),
+        "environ": dict(os.environ),
+        "shown": [fields("cmdline"), sorted(set(fields("environ")) - {""})],
+        "main": {
+            name: str(value).partition(" at 0x")[0]
+            for name, value in globals().items() if name.startswith("__")
+        },
+        "cwd": os.getcwd(),
+        "leads its group": os.getpgrp() == os.getpid(),
+        "descriptors": descriptors,
+        "signals": [status("SigIgn"), status("SigCgt"), status("SigBlk")],
+        "handlers": [str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM)],
+        "threads": [threading.active_count(), threading.current_thread().name],
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "limits": [resource.getrlimit(n) for n in range(10)],
+        "umask": os.umask(0),
+        "stdin": sys.stdin.read(),
+        "streams": [str(each) + str(each.line_buffering) for each in (sys.stdout, sys.stderr)],
+        "lab": sorted(name for name in sys.modules if name.partition(".")[0] == "lab"),
+    }))
+    process.join()
+    if "--wait" in sys.argv:
+        signal.pause()
+"""
+
+
+def test_a_program_is_as_if_it_had_been_started_by_itself(home: Home) -> None:
+    first_cpu = {min(os.sched_getaffinity(0))}
+    home.agents("worker-0")
+    os.sched_setaffinity(home.stage.agents["worker-0"].pid, first_cpu)
+    program = home.stage.program(LOOKS)
+    home.stage.submit(program, "--a=1", "two words", "")
+    home.stage.wait_state("worker-0", State.SUCCEEDED)
+    home.end_agents()
+    home.agent_alone("worker-0")
+    os.sched_setaffinity(home.stage.agents["worker-0"].pid, first_cpu)
+    home.stage.submit(program, "--a=1", "two words", "", run_id="r2")
+    home.stage.wait_state("worker-0", State.SUCCEEDED, "r2")
+    assert FORKED in home.said("worker-0")
+    forked, alone = (
+        json.loads(
+            home.stage.log("worker-0", run)
+            .decode()
+            .replace("/r2", "/r1")
+            .replace("=r2", "=r1")
+            .replace('"r2"', '"r1"')
+        )
+        for run in ("r1", "r2")
+    )
+    # Its import sets it behind the start, so that /proc does not tell of it in either.
+    assert alone["environ"]["TF2_BEHAVIOR"] == "1"
+    for name in alone:
+        assert forked[name] == alone[name], name
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "sys.exit(3)",
+        "sys.exit('said at the end')",
+        "raise ValueError('wrong')",
+        "import atexit; atexit.register(print, 'at exit'); print('last', end='')",
+        "os.kill(os.getpid(), 9)",
+        "os.abort()",
+        "raise KeyboardInterrupt",
+        "sys.excepthook = lambda *told: (print(told[1], told[2].tb_lineno), os._exit(7)); 1 / 0",
+        "1 +",
+        "import threading; threading.Timer(0.2, print, ['from a thread']).start()",
+        "import subprocess; subprocess.Popen(['sleep', '60'], start_new_session=True)",
+    ],
+)
+def test_it_ends_as_if_it_had_been_started_by_itself(home: Home, ends: str) -> None:
+    program = home.stage.program(f"import tensorflow\nimport os, sys\n{ends}\n")
+    seen = []
+    for run, start in (("r1", home.agents), ("r2", home.agent_alone)):
+        start("worker-0")
+        home.stage.submit(program, run_id=run)
+        wait_for(lambda run=run: home.stage.status("worker-0", run).state.ended, "the end")
+        status = home.stage.status("worker-0", run)
+        log = home.stage.log("worker-0", run).decode()
+        # Of the frames behind a KeyboardInterrupt those of the fork are seen; no others.
+        kept = [line for line in log.splitlines() if "lab/task" not in line]
+        seen.append((status.state, status.exit_code, status.signal, status.reason, kept))
+        home.end_agents()
+    assert FORKED in home.said("worker-0") or ends == "1 +"
+    if "KeyboardInterrupt" in ends:
+        seen = [(*each[:-1], each[-1][-1]) for each in seen]
+    assert seen[0] == seen[1]
+    assert processes_with(home.stage.marker) == []
+
+
+def test_one_import_serves_all_tasks_and_all_runs(home: Home) -> None:
+    home.stage.cluster = {"worker": ["tf1:2222", "tf2:2222"]}
+    home.agents("worker-0", "worker-1")
+    program = home.stage.program(
+        "import tensorflow\nimport numpy, random\n"
+        "print(tensorflow.drawn, random.random(), numpy.random.random())\n"
+    )
+    drawn = []
+    for run in ("r1", "r2"):
+        home.stage.submit(program, run_id=run)
+        for task in ("worker-0", "worker-1"):
+            home.stage.wait_state(task, State.SUCCEEDED, run)
+            drawn.append(home.stage.log(task, run).split())
+    assert home.imports() == 1
+    by_import, by_python, by_numpy = zip(*drawn, strict=True)
+    assert len({*by_import}) == 1
+    assert len({*by_python}) == len({*by_numpy}) == 4
+
+
+def test_a_run_waits_for_the_import_that_is_under_way(home: Home) -> None:
+    home.stand_in(
+        COUNTED
+        + "import time\nwhile not os.path.exists(os.environ['STAND_IN'] + '/go'): time.sleep(.01)\n"
+    )
+    home.agents("worker-0")
+    home.stage.submit(home.stage.program("import tensorflow\n"))
+    wait_for(lambda: "waits for TensorFlow" in home.stage.status("worker-0").message, "a message")
+    assert home.stage.status("worker-0").state is State.PENDING
+    (home.stage.folder / "go").touch()
+    home.stage.wait_state("worker-0", State.SUCCEEDED)
+    assert home.imports() == 1
+
+
+def test_a_program_without_tensorflow_does_not_wait(home: Home) -> None:
+    home.stand_in("import time\ntime.sleep(600)\n")
+    process = home.agents("worker-0")
+    home.stage.submit(home.stage.program("print('hello')\n"))
+    home.stage.wait_state("worker-0", State.SUCCEEDED)
+    assert "by itself: it does something before it imports TensorFlow" in home.said("worker-0")
+    process.kill()
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "reason"),
+    [
+        (
+            COUNTED + "import threading, time\n"
+            "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n",
+            "by itself: its import leaves 1 threads behind",
+        ),
+        (
+            COUNTED + "if not os.environ.get('LAB_TASK'): raise RuntimeError('no such library')\n",
+            "by itself: tensorflow cannot be imported here: RuntimeError",
+        ),
+        (
+            COUNTED + "if not os.environ.get('LAB_TASK'): os._exit(1)\n",
+            "by itself: the nursery has gone",
+        ),
+    ],
+)
+def test_where_it_is_not_safe_nothing_is_forked(home: Home, stand_in: str, reason: str) -> None:
+    home.stand_in(stand_in)
+    home.agents("worker-0")
+    home.stage.submit(home.stage.program("import tensorflow\nprint('it trains')\n"))
+    home.stage.wait_state("worker-0", State.SUCCEEDED)
+    assert reason in home.said("worker-0")
+    assert home.stage.log("worker-0") == b"it trains\n"
+    assert home.imports() == 2
+
+
+def test_a_program_with_other_variables_imports_for_itself(home: Home) -> None:
+    home.agents("worker-0", TF_ENABLE_ONEDNN_OPTS="0")
+    home.stage.submit(home.stage.program("import tensorflow\n"))
+    home.stage.wait_state("worker-0", State.SUCCEEDED)
+    assert "by itself: it has another TF_ENABLE_ONEDNN_OPTS" in home.said("worker-0")
+    assert home.imports() == 2
+
+
+def test_a_program_that_sees_cards_imports_for_itself(home: Home) -> None:
+    home.agents("worker-0", CUDA_VISIBLE_DEVICES="GPU-1")
+    home.stage.submit(home.stage.program("import tensorflow\n"))
+    home.stage.wait_state("worker-0", State.SUCCEEDED)
+    assert "by itself: it has graphics cards" in home.said("worker-0")
+
+
+FOREVER = """import tensorflow
+import signal, subprocess, time
+subprocess.Popen(["sleep", "60"])
+print("lab kind=step run=r1 job_name=worker task_index=0 seq=1 loss=0.5", flush=True)
+time.sleep(600)
+"""
+
+
+def test_an_agent_that_dies_takes_its_program_along(home: Home) -> None:
+    home.agents("worker-0")
+    home.stage.submit(home.stage.program(FOREVER))
+    home.stage.wait_state("worker-0", State.TRAINING)
+    home.stage.agents["worker-0"].kill()
+    wait_for(lambda: processes_with(home.stage.marker) == [], "nothing of it is left")
+
+
+def test_a_cradle_that_dies_takes_its_program_along(home: Home) -> None:
+    process = home.agents("worker-0")
+    home.stage.submit(home.stage.program(FOREVER))
+    home.stage.wait_state("worker-0", State.TRAINING)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    (cradle,) = map(int, children)
+    os.kill(cradle, signal.SIGKILL)
+    status = home.stage.wait_state("worker-0", State.FAILED)
+    assert (status.signal, status.cause) == ("SIGKILL", Cause.SIGNAL)
+    home.stage.submit(home.stage.program("import tensorflow\n"), run_id="r2")
+    home.stage.wait_state("worker-0", State.SUCCEEDED, "r2")
+    assert "by itself: the nursery has gone" in home.said("worker-0")
+
+
+def test_a_cancelled_run_ends_its_forked_program(home: Home) -> None:
+    home.agents("worker-0")
+    masks = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\nprint("
+    waits = FOREVER.replace("time.sleep(600)", "signal.sigwait([signal.SIGTERM])")
+    program = home.stage.program(waits.replace("print(", masks))
+    home.stage.submit(program)
+    home.stage.wait_state("worker-0", State.TRAINING)
+    cancel(home.stage.volume, "r1", "enough")
+    status = home.stage.wait_state("worker-0", State.CANCELLED)
+    assert (status.exit_code, status.reason) == (0, "enough")
+
+
+def test_variables_that_count() -> None:
+    imported = Imported({"TF_X": "1", "LAB_TASK": "a", "CUDA_VISIBLE_DEVICES": "-1"}, {})
+    assert imported.why_not({"TF_X": "1", "LAB_TASK": "b", "TF_CONFIG": "{}"}) is None
+    assert imported.why_not({"TF_X": "2"}) == "it has another TF_X"
+    assert imported.why_not({"OMP_NUM_THREADS": "1"}) == "it has another OMP_NUM_THREADS, TF_X"
