@@ -68,5 +68,5 @@ def _forget_randomness() -> None:
 
     Python sees to its own; TensorFlow has not drawn yet when it is imported.
     """
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed()
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed()
