@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from benchmarks import (
+    back_to_back,
     beside_compose,
     collector,
     commands,
@@ -46,6 +47,7 @@ MEASUREMENTS: Final[Mapping[str, Callable[[Setting], list[Outcome]]]] = {
     "telemetry": telemetry.measure,
     "start": start.measure,
     "ladder": ladder.measure,
+    "back-to-back": back_to_back.measure,
     "overhead": overhead.measure,
     "throughput": throughput.measure,
     "scaling": scaling.measure,
@@ -87,7 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("measurements", nargs="*", choices=[*MEASUREMENTS, []], metavar="WHAT")
-    parser.add_argument("--backend", choices=BACKENDS, help="of the throughput (default: both)")
+    parser.add_argument(
+        "--backend", choices=BACKENDS, help="of what is measured on both (default: both)"
+    )
     parser.add_argument(
         "--beside", choices=throughput.BESIDE, help="of the throughput on compose (default: each)"
     )

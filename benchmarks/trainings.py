@@ -21,6 +21,7 @@ from lab.records import Record, parse_record
 
 ROOT = Path(__file__).parents[1]
 CLUSTER = ROOT / "benchmarks/cluster.yaml"
+CLUSTER_OF_8 = ROOT / "benchmarks/cluster8.yaml"
 PROGRAM = "mnist_async.py"
 WORKERS = 3
 TASKS = ("ps-0", *(f"worker-{index}" for index in range(WORKERS)))
@@ -77,10 +78,10 @@ def workplace() -> Iterator[Workplace]:
         yield Workplace(Path(name), {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": f"{name}/state"})
 
 
-def lab_run(backend: str, runs: Path, flags: Sequence[str]) -> list[str]:
-    """The command that trains the benchmarks' cluster without GPUs."""
+def lab_run(backend: str, runs: Path, flags: Sequence[str], cluster: Path = CLUSTER) -> list[str]:
+    """The command that trains the benchmarks' cluster, or another one, without GPUs."""
     command = [sys.executable, "-m", "lab", "run", "async", "--backend", backend, "--gpus", "none"]
-    return [*command, "--cluster", str(CLUSTER), "--runs-dir", str(runs), *flags]
+    return [*command, "--cluster", str(cluster), "--runs-dir", str(runs), *flags]
 
 
 def must(place: Workplace, what: str, command: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from benchmarks.outcome import Outcome, Target
 from benchmarks.pairs import Estimate, estimate, in_turn, interleaved, ratio
 from benchmarks.rendering import FEW, MANY, grown
 from benchmarks.steps import UnfitError, all_stepped_at, steps_per_second
-from benchmarks.trainings import CLUSTER, TASKS, by_hand_records, workplace
+from benchmarks.trainings import CLUSTER, CLUSTER_OF_8, TASKS, by_hand_records, workplace
 from lab.cluster import load_cluster
 from lab.cluster.model import MAX_TASKS
 from lab.gpus import take_inventory
@@ -283,6 +283,12 @@ def test_the_description_of_the_benchmarks_has_their_tasks() -> None:
     cluster = load_cluster(CLUSTER)
     plan = place(cluster, take_inventory("none", cluster))
     assert [task.name for task in plan.tasks] == list(TASKS)
+
+
+def test_the_description_of_eight_tasks_has_eight() -> None:
+    cluster = load_cluster(CLUSTER_OF_8)
+    plan = place(cluster, take_inventory("none", cluster))
+    assert [task.name for task in plan.tasks] == ["ps-0", *(f"worker-{i}" for i in range(7))]
 
 
 def test_the_large_description_has_a_thousand_tasks(tmp_path: Path) -> None:
