@@ -143,8 +143,12 @@ class Execution:
             if self._stopping.verdict is None:
                 self._let_train(seen)
                 self._progress()
-                self._is_steady = not self._request.faults and any(
-                    status.state is State.TRAINING for status in seen.values()
+                states = {status.state for status in seen.values()}
+                # Where one has ended, the next end is near, and a service has to hear of the last.
+                self._is_steady = (
+                    not self._request.faults
+                    and State.TRAINING in states
+                    and not any(state.ended for state in states)
                 )
         verdict = self._stopping.verdict
         if verdict is not None and self._program is None and not self._now.state.ended:

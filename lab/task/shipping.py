@@ -15,6 +15,8 @@ from lab.task.protocol import RUN_ID, Chunk, Request, TaskStatus, Volume
 from lab.task.statuses import Statuses
 
 _POLL_S = 0.2
+_LAST_POLL_S = 0.02
+"""Once services alone are left, which are being ended: who follows has nothing else to wait for."""
 _TICK_S = 0.5
 _OURS = ("tasks", "status")
 """Directories that hold nothing but what the agents write; a program's own files stay out."""
@@ -78,7 +80,8 @@ def ship(
             pulses.beat()
             pulses.declare_lost(volume, run_id, states)
             yield None
-        time.sleep(_POLL_S)
+        others = [states[task].state.ended for task in request.others()]
+        time.sleep(_LAST_POLL_S if others and all(others) else _POLL_S)
     if ended:
         yield from _rest(volume.run(run_id), offsets, frozenset(_appended(request)))
 
