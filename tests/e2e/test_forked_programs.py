@@ -1,0 +1,80 @@
+"""Real TensorFlow, imported once: the programs that are forked behind it train as all others do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.skipif(sys.platform != "linux", reason="Linux forks"),
+]
+
+CLUSTER = """\
+version: 1
+name: forked
+nodes:
+  tf1: {}
+  tf2: {}
+jobs:
+  ps: {on: [tf1]}
+  worker: {on: [tf1, tf2]}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "scripts").symlink_to(ROOT / "scripts")
+    yield tmp_path
+    lab(tmp_path, "down", "forked", "--yes", "--discard")
+
+
+def lab(project: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    own = {"PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state"), **variables}
+    return subprocess.run(
+        [sys.executable, "-m", "lab", *words],
+        cwd=project,
+        env={**os.environ, **own},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+
+
+def test_three_runs_train_behind_one_import(project: Path) -> None:
+    up = lab(project, "up", "--backend", "local", "--gpus", "none")
+    assert up.returncode == 0, up.stderr
+    for experiment, flags in (
+        ("async", ("--global_steps=120", "--seed=1")),
+        ("sync", ("--global_steps=60", "--seed=1")),
+        ("async", ("--global_steps=120", "--seed=1")),
+    ):
+        done = lab(project, "run", experiment, *flags, "--json")
+        assert done.returncode == 0, done.stderr
+        summary = json.loads(done.stdout.splitlines()[-1])
+        assert summary["state"] == "succeeded"
+        assert summary["updates_conserved"] is True
+        assert summary["records_lost"] == 0
+    said = lab(project, "logs").stdout
+    assert said.count("has started, forked behind the import") == 9, said
+    assert "by itself" not in said
+
+
+def test_a_variable_has_every_program_started_by_itself(project: Path) -> None:
+    up = lab(project, "up", "--backend", "local", "--gpus", "none", LAB_LOCAL_FORK="0")
+    assert up.returncode == 0, up.stderr
+    done = lab(project, "run", "async", "--global_steps=60", "--seed=1")
+    assert done.returncode == 0, done.stderr
+    said = lab(project, "logs").stdout
+    assert said.count("mnist_async.py has started") == 3
+    assert "forked" not in said.replace("of forked lives", "")
