@@ -78,3 +78,30 @@ def test_a_variable_has_every_program_started_by_itself(project: Path) -> None:
     said = lab(project, "logs").stdout
     assert said.count("mnist_async.py has started") == 3
     assert "forked" not in said.replace("of forked lives", "")
+
+
+DRAWS = """\
+import tensorflow as tf
+import numpy as np
+from lab.task import program
+
+seed = tf.random.uniform([], maxval=2**30, dtype=tf.int32)
+print("drawn", int(seed), np.random.randint(2**30), tf.keras.layers.Dense(1).name)
+print("lab kind=final run=r job_name=x task_index=0 seq=0 status=succeeded", flush=True)
+"""
+
+
+def test_forked_programs_draw_numbers_of_their_own_and_have_keras(project: Path) -> None:
+    (project / "scripts").unlink()
+    (project / "scripts").mkdir()
+    (project / "scripts" / "mnist_async.py").write_text(DRAWS)
+    done = lab(project, "up", "--backend", "local", "--gpus", "none")
+    assert done.returncode == 0, done.stderr
+    done = lab(project, "run", "async")
+    assert done.returncode == 0, done.stderr
+    said = lab(project, "logs").stdout
+    assert said.count("forked behind the import") == 3, said
+    drawn = [line.split("drawn ")[1].split() for line in said.splitlines() if "drawn " in line]
+    by_tensorflow, by_numpy, layers = zip(*drawn, strict=True)
+    assert len({*by_tensorflow}) == len({*by_numpy}) == 3
+    assert {*layers} == {"dense"}
