@@ -22,6 +22,7 @@ import json, socket, subprocess, sys, time
 from pathlib import Path
 from pyroute2 import IPRoute
 from lab.backends.local import network
+from lab.backends.local.addresses import address
 from lab.backends.local.state import NodeRecord
 from lab.plan import Link
 
@@ -49,7 +50,7 @@ else:
     rate = int(sys.argv[3])
     link = Link(rate_bits=rate) if rate else None
     links = {"tf1": link, "tf2": None}
-    nodes = [NodeRecord(name, network.address(n), links[name]) for n, name in enumerate(links)]
+    nodes = [NodeRecord(name, address(n), links[name]) for n, name in enumerate(links)]
     hosts = Path(sys.argv[4])
     hosts.write_text(network.hosts_text(nodes))
     spaces = network.build(nodes, hosts)

@@ -18,6 +18,7 @@ import pytest
 
 from lab import doctor
 from lab.backends.compose.mends import explain
+from lab.backends.local.addresses import NETWORK
 from lab.cli import main
 from lab.doctor import (
     Finding,
@@ -382,8 +383,6 @@ def test_routes(tmp_path: Path) -> None:
 
 
 def test_the_range_is_the_one_that_nodes_get() -> None:
-    from lab.backends.local.network import NETWORK  # noqa: PLC0415  (netlink)
-
     assert network.LOCAL_RANGE == NETWORK
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from lab.backends.local.addresses import address as address_of_node
 from lab.backends.local.state import Isolation, NodeRecord, TaskRecord
 from lab.plan import Plan, PlannedTask
 
@@ -14,11 +15,8 @@ def nodes_of(plan: Plan, isolation: Isolation) -> tuple[NodeRecord, ...]:
     """The nodes; they have addresses and links only where they have a network of their own."""
     if isolation is Isolation.PROCESSES:
         return tuple(NodeRecord(node.name, None, None) for node in plan.nodes)
-    # Imported here: netlink costs 0.4 s and exists on Linux only.
-    from lab.backends.local.network import address  # noqa: PLC0415
-
     return tuple(
-        NodeRecord(node.name, address(position), node.link)
+        NodeRecord(node.name, address_of_node(position), node.link)
         for position, node in enumerate(plan.nodes)
     )
 

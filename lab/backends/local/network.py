@@ -6,7 +6,6 @@ is not touched, and nothing leads out.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 import sys
@@ -17,12 +16,10 @@ from pathlib import Path
 from pyroute2 import IPRoute, NetlinkError
 
 from lab.backends.local import kernel
+from lab.backends.local.addresses import NETWORK
 from lab.backends.local.state import NodeRecord
 from lab.task.link import MTU, LinkError, apply_link
 
-NETWORK = ipaddress.ip_network("10.77.0.0/16")
-
-_FIRST_HOST = 2
 _SWITCH = "lab0"
 _LOOPBACK_INDEX = 1
 _HOSTS = Path("/etc/hosts")
@@ -53,11 +50,6 @@ class NodeSpace:
     def descriptors(self) -> tuple[int, ...]:
         """What that command line has to inherit."""
         return (self.net, self.uts, self.mount)
-
-
-def address(position: int) -> str:
-    """The address of the node at this position of the plan, from 0."""
-    return str(NETWORK[_FIRST_HOST + position])
 
 
 def hosts_text(nodes: Sequence[NodeRecord]) -> str:

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lab.backends.local.network import NetworkError, address, build, hosts_text
+from lab.backends.local.addresses import address
+from lab.backends.local.network import NetworkError, build, hosts_text
 from lab.backends.local.state import NodeRecord
 
 
