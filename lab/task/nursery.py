@@ -234,10 +234,10 @@ def _leave_the_cradle(cradle: int, message: Mapping[str, Any], output: int) -> N
     cpus = os.sched_getaffinity(message["agent"])
     if cpus != os.sched_getaffinity(0):
         os.sched_setaffinity(0, cpus)
-        _tell_openblas(len(cpus))
+        tell_openblas(len(cpus))
 
 
-def _tell_openblas(threads: int) -> None:
+def tell_openblas(threads: int) -> None:
     """Let NumPy's matrix products use as many threads as there are CPUs; it has counted before."""
     paths = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
     for path in paths:

@@ -369,6 +369,13 @@ def test_supervisor_starts_nothing_before_it_is_told(tmp_path: Path) -> None:
     assert not (place.directory / "output").exists()
 
 
+def test_addresses_are_found_without_netlink(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lab.backends.local.network", None)  # cannot be imported
+    monkeypatch.setitem(sys.modules, "pyroute2", None)
+    nodes = layout.nodes_of(PLAN, Isolation.NAMESPACES)
+    assert [node.ip for node in nodes] == [f"10.77.0.{n}" for n in range(2, 2 + len(nodes))]
+
+
 def test_backend_costs_nothing_to_import() -> None:
     code = (
         "import sys, lab.backends.local\n"

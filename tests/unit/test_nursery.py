@@ -362,3 +362,26 @@ def test_variables_that_count() -> None:
     assert imported.why_not({"TF_X": "1", "LAB_TASK": "b", "TF_CONFIG": "{}"}) is None
     assert imported.why_not({"TF_X": "2"}) == "it has another TF_X"
     assert imported.why_not({"OMP_NUM_THREADS": "1"}) == "it has another OMP_NUM_THREADS, TF_X"
+
+
+def test_openblas_is_told_how_many_cpus_a_program_has() -> None:
+    code = (
+        "import ctypes, numpy\n"
+        "from pathlib import Path\n"
+        "from lab.task.nursery import tell_openblas\n"
+        "tell_openblas(3)\n"
+        "maps = Path('/proc/self/maps').read_text().splitlines()\n"
+        "path = next(line.split()[-1] for line in maps if 'openblas' in line)\n"
+        "print(ctypes.CDLL(path).scipy_openblas_get_num_threads64_())\n"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environ.pop("OPENBLAS_NUM_THREADS", None)
+    for more, expected in (({}, "3"), ({"OPENBLAS_NUM_THREADS": "1"}, "1")):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environ | more,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.strip() == expected
