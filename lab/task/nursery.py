@@ -47,6 +47,9 @@ _ITS_OWN: Final = frozenset(
     }
 )
 _LAB: Final = "LAB_"
+_NOT_STARTED: Final = 126
+"""What a shell says of a program that it found and could not start."""
+
 _SET_THREADS: Final = (
     "scipy_openblas_set_num_threads64_",  # as NumPy's wheels have it
     "openblas_set_num_threads64_",
@@ -188,7 +191,12 @@ def _rock(end: socket.socket, imported: Imported) -> _Birth | None:
                 cradle = os.getpid()
                 if not (pid := os.fork()):
                     end.close()
-                    _leave_the_cradle(cradle, message, output)
+                    try:
+                        _leave_the_cradle(cradle, message, output)
+                    except OSError as error:
+                        # Not to be caught as the cradle's: no program has run, none has succeeded.
+                        os.write(output, f"error: {error}\n".encode())
+                        os._exit(_NOT_STARTED)
                     return _Birth(message["argv"], message["environ"])
                 # Both do it, so that it is done whoever comes first.
                 os.setpgid(pid, pid)

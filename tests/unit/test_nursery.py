@@ -16,6 +16,7 @@ import pytest
 
 from lab.task import nursery
 from lab.task.command import environ_of_import
+from lab.task.forked import Cradle
 from lab.task.nursery import Imported
 from lab.task.states import Cause, State
 from lab.task.volume import cancel
@@ -61,7 +62,20 @@ class Home:
     def agents(self, *tasks: str, **more: str) -> subprocess.Popen[bytes]:
         """Start a nursery, and an agent for each of these tasks, which may have other variables."""
         pairs = {task: socket.socketpair() for task in tasks}
-        theirs = [pair[1].fileno() for pair in pairs.values()]
+        process = self._nursery([pair[1] for pair in pairs.values()])
+        for task, (ours, _) in pairs.items():
+            own = {"CUDA_VISIBLE_DEVICES": "-1", **self.variables, **more}
+            self.stage.agent(task, end=ours, **own)
+        return process
+
+    def cradle(self) -> tuple[Cradle, dict[str, str]]:
+        """Start a nursery for nobody but the test, and the variables that it expects."""
+        ours, theirs = socket.socketpair()
+        self._nursery([theirs])
+        return Cradle(ours), environ_of_import(self.stage.environ("", **self.variables), "")
+
+    def _nursery(self, ends: list[socket.socket]) -> subprocess.Popen[bytes]:
+        theirs = [end.fileno() for end in ends]
         inherited = self.stage.environ("", **self.variables)
         with (self.stage.folder / "nursery.out").open("ab") as output:
             process = subprocess.Popen(
@@ -75,10 +89,8 @@ class Home:
                 process_group=0,
             )
         self.nurseries.append(process)
-        for task, (ours, their_end) in pairs.items():
-            their_end.close()
-            own = {"CUDA_VISIBLE_DEVICES": "-1", **self.variables, **more}
-            self.stage.agent(task, end=ours, **own)
+        for end in ends:
+            end.close()
         return process
 
     def agent_alone(self, task: str) -> None:
@@ -355,6 +367,17 @@ def test_a_cancelled_run_ends_its_forked_program(home: Home) -> None:
     cancel(home.stage.volume, "r1", "enough")
     status = home.stage.wait_state("worker-0", State.CANCELLED)
     assert (status.exit_code, status.reason) == (0, "enough")
+
+
+def test_a_program_that_cannot_be_started_has_not_succeeded(home: Home) -> None:
+    cradle, variables = home.cradle()
+    wait_for(cradle.is_settled, "the import")
+    program = cradle.bear([sys.executable, "x.py"], variables, home.stage.folder / "none")
+    wait_for(program.ended, "the end")
+    assert program.reap() == 126
+    with os.fdopen(program.output, "rb") as output:
+        assert b"error: [Errno 2] No such file" in output.read()
+    cradle.give_up("the test is over")
 
 
 def test_variables_that_count() -> None:
