@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from lab.task.command import environ
 from lab.task.lazy_keras import give_back, put_off
@@ -51,3 +55,21 @@ def test_a_program_of_ones_own_gets_keras_as_it_is() -> None:
 def test_beside_horovod_nothing_is_put_off() -> None:
     assert "TF_USE_LEGACY_KERAS" in environ(replace(PLACE, tensorflow="2.21"), REQUEST, 0, {})
     assert "TF_USE_LEGACY_KERAS" not in environ(replace(PLACE, tensorflow="2.15"), REQUEST, 0, {})
+
+
+@pytest.mark.parametrize(("modules", "frozen"), [("tensorflow", True), ("nothing", False)])
+def test_what_tensorflow_has_made_is_not_searched_for_garbage(modules: str, frozen: bool) -> None:
+    code = (
+        "import gc, sys\n"
+        f"sys.modules[{modules!r}] = sys\n"
+        "import lab.task.program\n"
+        "print(gc.get_freeze_count() > 0)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{frozen}\n"
