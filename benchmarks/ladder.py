@@ -15,7 +15,7 @@ from benchmarks.trainings import PROGRAM, ROOT, by_hand
 
 BOOK: Final = ROOT / "benchmarks/book_loop.py"
 LESSON: Final = ROOT / "docs/lessons/speed.md"
-TRAINED_S: Final = 7
+TRAINED_S: Final = 4
 QUICK_SHARE: Final = 4
 
 HOW: Final = (
