@@ -69,8 +69,11 @@ LADDERS: Final[Mapping[str, tuple[tuple[Rung, ...], Target]]] = {
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """The whole ladder of each way, as one ratio: the top to the foot."""
-    return [_climb(way, setting) for way in LADDERS]
+    """The whole ladder of each way, as one ratio: the top to the foot. The lesson shows it all."""
+    found = [_climb(way, setting) for way in LADDERS]
+    if not setting.quick:
+        keep_in_lesson({outcome.key: outcome.to_json() for outcome in found})
+    return found
 
 
 def _climb(way: str, setting: Setting) -> Outcome:
@@ -106,12 +109,15 @@ def _rate(rung: Rung, setting: Setting) -> float:
     return steps_per_second(by_hand(setting.place, flags, program=rung.program).records)
 
 
-def table(raw: Mapping[str, Any]) -> str:
+def table(kept: Mapping[str, Any] | None) -> str:
     """The ladder as a table in Markdown: each rung, its rate, and its gains with their intervals.
 
     Args:
-        raw: What `results.json` keeps of a ladder: the rungs' names, and their rates in each round.
+        kept: What `results.json` keeps of a ladder; None where it holds none.
     """
+    if kept is None:
+        return "(Not measured yet: `python -m benchmarks ladder`.)\n"
+    raw = kept["raw"]
     lines = [
         "| rung | global steps a second | times the rung below | times the book's loop |",
         "| --- | ---: | ---: | ---: |",
@@ -134,7 +140,7 @@ def keep_in_lesson(kept: Mapping[str, Mapping[str, Any]], lesson: Path = LESSON)
         begin, end = f"<!-- ladder-{way} -->\n", "<!-- end -->"
         head, _, rest = text.partition(begin)
         _, _, tail = rest.partition(end)
-        text = f"{head}{begin}\n{table(kept[f'ladder-{way}']['raw'])}\n{end}{tail}"
+        text = f"{head}{begin}\n{table(kept.get(f'ladder-{way}'))}\n{end}{tail}"
     lesson.write_text(text, encoding="utf-8")
 
 

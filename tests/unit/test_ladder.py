@@ -19,7 +19,7 @@ KEPT = json.loads((ROOT / "benchmarks/results.json").read_text())
 def test_gains_are_medians_of_the_rounds_own_ratios() -> None:
     # In the second round everything is half as quick: that is the machine's, no rung's.
     rounds = [[100.0, 200.0, 600.0], [50.0, 100.0, 300.0]] * 5
-    lines = ladder.table({"rungs": ["a", "b", "c"], "rounds": rounds}).splitlines()
+    lines = ladder.table({"raw": {"rungs": ["a", "b", "c"], "rounds": rounds}}).splitlines()
     assert lines[2:] == [
         "| a | 75 |  |  |",
         "| b | 150 | 2.00 (2.00 to 2.00) | 2.00 (2.00 to 2.00) |",
@@ -30,7 +30,7 @@ def test_gains_are_medians_of_the_rounds_own_ratios() -> None:
 @pytest.mark.parametrize("way", ladder.LADDERS)
 def test_the_lesson_shows_what_was_measured(way: str) -> None:
     (shown,) = re.findall(rf"<!-- ladder-{way} -->\n\n(.*?)\n<!-- end -->", LESSON, re.DOTALL)
-    assert shown == ladder.table(KEPT[f"ladder-{way}"]["raw"])
+    assert shown == ladder.table(KEPT.get(f"ladder-{way}"))
 
 
 def test_every_rung_of_a_listing_can_be_stood_on() -> None:
