@@ -91,7 +91,7 @@ if flags.global_steps:  # Each worker makes its share, the first ones one step m
 
 # ---- 5. The graph. A step is what it is in mnist_async.py: it reads the parameters after its own
 # last update, computes, takes a number, applies at once.
-model = MODELS[flags.model]
+model = MODELS["softmax"]
 rate = flags.learning_rate or model.asynchronous_rate
 
 with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=myself)):
@@ -224,7 +224,7 @@ if is_chief:
         [parameters, step_at_test, shared.probe, accuracy], test
     )
     if run_dir := run_directory():
-        save_model(run_dir / "model", SavedModel(flags.model, final_step, final_parameters, {}))
+        save_model(run_dir / "model", SavedModel("softmax", final_step, final_parameters, {}))
     recorder.write(
         "eval",
         global_step=final_step,
