@@ -64,19 +64,19 @@ if flags.job_name == "ps":
 
     @tf.function(input_signature=[packing.spec])
     def exchange(change):
-        """Count, apply, read: the number of this update, the step of the read, and the vector."""
+        """Count, apply, read: the number of this update, and the vector."""
         number = take_number(global_step)
         with tf.control_dependencies([number]):  # Under the vector's lock: no update is lost.
             applied = vector.assign_sub(change, read_value=False)
         with tf.control_dependencies([applied]):
-            step_at_read = global_step.read_value()
-        with tf.control_dependencies([step_at_read]):
-            return number, step_at_read, vector.read_value()
+            return number, vector.read_value()
 
     @tf.function(input_signature=[])
     def read():
-        """The step, and the vector."""
-        return global_step.read_value(), vector.read_value()
+        """The step, then the vector, and who has finished."""
+        step = global_step.read_value()
+        with tf.control_dependencies([step]):
+            return step, vector.read_value(), finished.read_value()
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
     def finish(task_index):
@@ -103,15 +103,9 @@ ps = connect(address)
 
 # ---- 5. The step, and many of them in one call: each computes with the parameters that came back
 # when its own last change was applied.
-@tf.function(
-    input_signature=[
-        tf.TensorSpec([None, None], tf.int64),
-        tf.TensorSpec([], tf.int64),
-        packing.spec,
-    ]
-)
-def make_steps(chosen, step_at_read, vector):
-    """A step for each row of numbers of images, from the parameters that were read at a step."""
+@tf.function(input_signature=[tf.TensorSpec([None, None], tf.int64), packing.spec])
+def make_steps(chosen, vector):
+    """A step for each row of numbers of images, from these parameters."""
     number, staleness, loss = tf.constant(0, tf.int64), tf.constant(0, tf.int64), 0.0
     for row in chosen:
         batch_images, batch_labels = images.batch(row)
@@ -119,10 +113,10 @@ def make_steps(chosen, step_at_read, vector):
         loss = model.loss(model.logits(batch_images, parameters), batch_labels, parameters)
         gradients = tf.gradients(loss, list(parameters.values()))
         change = packing.change([rate * gradient for gradient in gradients])
-        step_before = step_at_read
-        number, step_at_read, vector = answer(ps.exchange(change), [], [], packing.spec.shape)
-        staleness = number - step_before
-    return number, staleness, loss, step_at_read, vector
+        updates_seen = packing.updates(vector)
+        number, vector = answer(ps.exchange(change), [], packing.spec.shape)
+        staleness = number - updates_seen
+    return number, staleness, loss, vector
 
 
 @tf.function
@@ -133,27 +127,33 @@ def accuracy(vector):
 
 
 # ---- 6. All begin together, when the last of them is ready.
-step_at_read, vector = ps.read_blocking()
+step, vector, finished = ps.read_blocking()
+if finished[flags.task_index]:
+    raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
 make_steps.get_concrete_function()
 recorder.write("event", status="ready", message=f"the parameters are on {address}")
 wait_for_start()
 
 # ---- 7. The training.
 local_step = last_recorded = 0
+global_step_now = step.numpy()
 recorded_at = time.monotonic()
 while local_step < own_steps:
-    count = min(flags.steps_per_call, own_steps - local_step)
+    # A call does not go beyond the end of an epoch.
+    left = min(own_steps - local_step, steps_per_epoch - local_step % steps_per_epoch)
+    count = min(flags.steps_per_call, left)
     chosen = np.stack([next(choices) for _ in range(count)])
-    number, staleness, loss, step_at_read, vector = make_steps(chosen, step_at_read, vector)
-    epoch_ends = (local_step + count) // steps_per_epoch > local_step // steps_per_epoch
+    number, staleness, loss, vector = make_steps(chosen, vector)
+    global_step_now = number.numpy() + 1
     local_step += count
+    epoch_ends = local_step % steps_per_epoch == 0
     now = time.monotonic()
     if epoch_ends or local_step - last_recorded >= flags.record_every or local_step == own_steps:
         recorder.write(
             "epoch" if epoch_ends else "step",
             epoch=(local_step - 1) // steps_per_epoch,
             local_step=local_step,
-            global_step=number.numpy() + 1,
+            global_step=global_step_now,
             staleness=staleness.numpy(),
             loss=loss.numpy(),
             examples=local_step * flags.batch_size,
@@ -162,7 +162,7 @@ while local_step < own_steps:
         last_recorded, recorded_at = local_step, now
 
 # ---- 8. The test: with the parameters as they are now. The others may still improve them.
-step_at_test, vector = ps.read_blocking()
+step_at_test, vector, _ = ps.read_blocking()
 own_accuracy = accuracy(vector).numpy()
 recorder.write("eval", global_step=step_at_test.numpy(), accuracy=own_accuracy)
 told = ps.finish_blocking(flags.task_index)
@@ -174,14 +174,14 @@ if is_chief:
     while not all(told[task] or f"worker-{task}" in ended_tasks() for task in range(workers)):
         time.sleep(0.1)
         told = ps.finish_blocking(flags.task_index)
-    final_step, vector = ps.read_blocking()
+    final_step, vector, _ = ps.read_blocking()
     if run_dir := run_directory():
         parameters = {name: value.numpy() for name, value in packing.parameters(vector).items()}
         save_model(run_dir / "model", SavedModel("softmax", final_step.numpy(), parameters, {}))
     recorder.write(
         "eval",
         global_step=final_step.numpy(),
-        probe=round(vector[-1].numpy().item()),
+        probe=packing.updates(vector).numpy(),
         accuracy=accuracy(vector).numpy(),
         message="final parameters",
     )
@@ -190,7 +190,7 @@ recorder.write(
     "final",
     epoch=max(local_step - 1, 0) // steps_per_epoch,
     local_step=local_step,
-    global_step=number.numpy() + 1,
+    global_step=global_step_now,
     examples=local_step * flags.batch_size,
     accuracy=own_accuracy,
     status="succeeded",

@@ -120,10 +120,11 @@ def step(chosen, before):
     loss = model.loss(model.logits(batch_images, parameters), batch_labels, parameters)
     gradients = tf.gradients(loss, list(parameters.values()))
     changes = {name: rate * gradient for name, gradient in zip(parameters, gradients, strict=True)}
-    with tf.control_dependencies([*changes.values(), *everyone]), tf.device(global_step.device):
+    arrived = shared.send(changes)
+    with tf.control_dependencies([*arrived, *everyone]), tf.device(global_step.device):
         number = take_number(global_step)
     with tf.control_dependencies([number]):
-        return Steps(number, step_at_read, loss, shared.subtract(changes))
+        return Steps(number, step_at_read, loss, shared.subtract(arrived))
 
 
 def steps(count, chosen):
@@ -178,10 +179,12 @@ local_step = last_recorded = 0
 global_step_now = 0
 recorded_at = time.monotonic()
 while local_step < own_steps:
-    count = flags.steps_per_call if own_steps - local_step >= flags.steps_per_call else 1
+    # A call does not go beyond the end of an epoch.
+    left = min(own_steps - local_step, steps_per_epoch - local_step % steps_per_epoch)
+    count = flags.steps_per_call if left >= flags.steps_per_call else 1
     of_the_call = {chosen: [next(choices) for _ in range(count)]}
-    epoch_ends = (local_step + count) // steps_per_epoch > local_step // steps_per_epoch
     local_step += count
+    epoch_ends = local_step % steps_per_epoch == 0
     is_due = local_step - last_recorded >= flags.record_every or local_step == own_steps
     if not (epoch_ends or is_due or flags.fetch == "every"):
         session.run(in_one_call[count].update, of_the_call)

@@ -30,6 +30,10 @@ class Packing:
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: tf.reshape(part, shape) for (name, shape), part in named}
 
+    def updates(self, vector):
+        """The witness of a vector: how many updates are in it (exact up to 2²⁴)."""
+        return tf.cast(vector[-1], tf.int64)
+
     def change(self, changes):
         """What to subtract from each parameter → what to subtract from the vector.
 

@@ -38,23 +38,33 @@ class Apart:
     """Parameters as the plain listing has them: a variable each, and a witness beside them."""
 
     def __init__(self, initial_values):
-        self.variables = {
-            name: tf.get_variable(name, initializer=value, use_resource=True)
+        self.names = list(initial_values)
+        self.variables = [
+            tf.get_variable(name, initializer=value, use_resource=True)
             for name, value in initial_values.items()
-        }
+        ]
         self.probe = tf.get_variable("probe", initializer=np.float32(0), use_resource=True)
 
     def read(self):
         """The parameters by name, each in a message of its own."""
-        return {name: variable.read_value() for name, variable in self.variables.items()}
+        values = (variable.read_value() for variable in self.variables)
+        return dict(zip(self.names, values, strict=True))
 
-    def subtract(self, changes):
-        """Subtract a change from each parameter, and add one to the witness."""
-        updates = [
-            variable.assign_sub(changes[name], read_value=False)
-            for name, variable in self.variables.items()
-        ]
-        return tf.group(*updates, self.probe.assign_add(1, read_value=False))
+    def send(self, changes):
+        """Move a change of each parameter to where it is held, each in a message of its own."""
+        moved = []
+        for name, variable in zip(self.names, self.variables, strict=True):
+            with tf.device(variable.device):
+                moved.append(tf.identity(changes[name]))
+        return moved
+
+    def subtract(self, moved):
+        """Subtract what was sent, and add one to the witness."""
+        with tf.device(self.probe.device):
+            updates = [self.probe.assign_add(1, read_value=False)]
+        for change, variable in zip(moved, self.variables, strict=True):
+            updates.append(variable.assign_sub(change, read_value=False))
+        return tf.group(*updates)
 
 
 class Packed:
@@ -64,11 +74,8 @@ class Packed:
         self.shapes = {name: value.shape for name, value in initial_values.items()}
         self.sizes = [*(value.size for value in initial_values.values()), 1]
         flat = [value.ravel() for value in initial_values.values()]
-        self.vector = tf.get_variable(
-            "packed",
-            initializer=np.concatenate([*flat, np.zeros(1, np.float32)]),
-            use_resource=True,
-        )
+        initial_vector = np.concatenate([*flat, np.zeros(1, np.float32)])
+        self.vector = tf.get_variable("packed", initializer=initial_vector, use_resource=True)
 
     @property
     def probe(self):
@@ -81,14 +88,16 @@ class Packed:
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: tf.reshape(part, shape) for (name, shape), part in named}
 
-    def subtract(self, changes):
-        """Subtract a change from each parameter, and add one to the witness, in one message."""
-        return self.vector.assign_sub(self.joined(changes), read_value=False)
-
-    def joined(self, changes):
-        """The change of the whole vector, by one at the witness."""
+    def send(self, changes):
+        """Move a change of each parameter, and one of the witness, in one message."""
         flat = [tf.reshape(changes[name], [-1]) for name in self.shapes]
-        return tf.concat([*flat, [-1.0]], axis=0)
+        joined = tf.concat([*flat, [-1.0]], axis=0)
+        with tf.device(self.vector.device):
+            return [tf.identity(joined)]
+
+    def subtract(self, moved):
+        """Subtract what was sent."""
+        return self.vector.assign_sub(moved[0], read_value=False)
 
 
 def take_number(counter):

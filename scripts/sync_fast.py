@@ -90,8 +90,10 @@ if flags.job_name == "ps":
 
     @tf.function(input_signature=[])
     def read():
-        """The step, and the vector."""
-        return global_step.read_value(), vector.read_value()
+        """The step, then the vector, and who has finished."""
+        step = global_step.read_value()
+        with tf.control_dependencies([step]):
+            return step, vector.read_value(), finished.read_value()
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
     def finish(task_index):
@@ -144,7 +146,9 @@ def accuracy(vector):
 
 
 # ---- 6. All begin together, when the last of them is ready.
-_, vector = ps.read_blocking()
+_, vector, finished = ps.read_blocking()
+if finished[flags.task_index]:
+    raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
 take_part_in_rounds.get_concrete_function()
 recorder.write("event", status="ready", message=f"the parameters are on {address}")
 wait_for_start()
@@ -154,11 +158,13 @@ local_step = last_recorded = 0
 waiting_s = 0.0
 recorded_at = time.monotonic()
 while local_step < all_steps:
-    count = min(flags.steps_per_call, all_steps - local_step)
+    # A call does not go beyond the end of an epoch.
+    left = min(all_steps - local_step, steps_per_epoch - local_step % steps_per_epoch)
+    count = min(flags.steps_per_call, left)
     chosen = np.stack([next(choices) for _ in range(count)])
     step, loss, waited_s, vector = take_part_in_rounds(chosen, vector)
-    epoch_ends = (local_step + count) // steps_per_epoch > local_step // steps_per_epoch
     local_step += count
+    epoch_ends = local_step % steps_per_epoch == 0
     waiting_s += waited_s.numpy()
     now = time.monotonic()
     if epoch_ends or local_step - last_recorded >= flags.record_every or local_step == all_steps:
@@ -175,7 +181,7 @@ while local_step < all_steps:
         last_recorded, recorded_at, waiting_s = local_step, now, 0.0
 
 # ---- 8. The test: all updates are made, so that every worker tests the same parameters.
-step_at_test, vector = ps.read_blocking()
+step_at_test, vector, _ = ps.read_blocking()
 own_accuracy = accuracy(vector).numpy()
 recorder.write("eval", global_step=step_at_test.numpy(), accuracy=own_accuracy)
 told = ps.finish_blocking(flags.task_index)
@@ -187,14 +193,14 @@ if is_chief:
     while not all(told[task] or f"worker-{task}" in ended_tasks() for task in range(workers)):
         time.sleep(0.1)
         told = ps.finish_blocking(flags.task_index)
-    final_step, vector = ps.read_blocking()
+    final_step, vector, _ = ps.read_blocking()
     if run_dir := run_directory():
         parameters = {name: value.numpy() for name, value in packing.parameters(vector).items()}
         save_model(run_dir / "model", SavedModel("softmax", final_step.numpy(), parameters, {}))
     recorder.write(
         "eval",
         global_step=final_step.numpy(),
-        probe=round(vector[-1].numpy().item()),
+        probe=packing.updates(vector).numpy(),
         accuracy=accuracy(vector).numpy(),
         message="final parameters",
     )

@@ -155,7 +155,6 @@ def _table(rows: Sequence[Row]) -> Any:  # noqa: ANN401  (rich's)
             rate(found.images_per_s),
             percent(row.efficiency),
             *stale,
-            percent(found.computing),
             percent(found.cores_busy),
             percent(found.link_busy),
             f"{found.wire_bytes / 1e3:,.1f} kB",
@@ -168,10 +167,9 @@ def _table(rows: Sequence[Row]) -> Any:  # noqa: ANN401  (rich's)
         ">steps/s",
         ">images/s",
         ">efficiency",
-        *([">staleness"] if shape.way is Way.ASYNC else []),
-        ">computing",
+        *([">stale"] if shape.way is Way.ASYNC else []),
         ">busiest\ncores",
         ">busiest\nlink",
-        ">bytes/step",
+        ">bytes\na step",
     ]
     return table_of(columns, [cells(row) for row in rows])

@@ -28,10 +28,11 @@ def become(argv: Sequence[str], environ: Mapping[str, str], brought: Mapping[str
     """
     program, *arguments = argv[1:]
     os.environ.clear()
-    os.environ.update({**brought, **environ})
+    os.environ.update({**environ, **brought})
     with contextlib.suppress(OSError):  # else who looks it up sees what it was forked from
         guise.put_on(argv, environ)
     _forget_randomness()
+    _forget_the_host()
     for name in [name for name in sys.modules if name.partition(".")[0] == "lab"]:
         # Whatever of the lab the program imports, it finds as it is on disk now.
         del sys.modules[name]
@@ -70,3 +71,9 @@ def _forget_randomness() -> None:
     """
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed()
+
+
+def _forget_the_host() -> None:
+    """What was asked of the host before the fork is another on the task's node: its name."""
+    if platform := sys.modules.get("platform"):
+        vars(platform)["_uname_cache"] = None

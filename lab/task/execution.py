@@ -94,7 +94,7 @@ class Execution:
         """Descriptors that get readable when something is due before the next look."""
         if self._program is not None:
             return () if self._program.ended() else self._program.wakes
-        return self._starter.wakes if self._to_start else ()
+        return self._starter.wakes if self._to_start and self._waits_for == WAITS else ()
 
     @property
     def _now(self) -> TaskStatus:

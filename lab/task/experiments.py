@@ -188,7 +188,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="async-fast",
             program="async_fast.py",
-            summary="async, five times quicker: a step is one message there and one back",
+            summary="async, several times quicker: a step is one message there and one back",
             lesson="speed.md",
             jobs=("ps", "worker"),
             counts={"ps": 1},
@@ -198,7 +198,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="async-unrolled",
             program="async_unrolled.py",
-            summary="async, and what makes it quicker one by one: many steps in a call, packed",
+            summary="async, what makes it quicker one by one: many steps in a call, packed",
             lesson="speed.md",
             jobs=("ps", "worker"),
             counts={"ps": 1},
@@ -208,7 +208,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
         Experiment(
             name="sync-fast",
             program="sync_fast.py",
-            summary="sync, five times quicker: the last one of a round updates for all",
+            summary="sync, several times quicker: the last one of a round updates for all",
             lesson="speed.md",
             jobs=("ps", "worker"),
             counts={"ps": 1},

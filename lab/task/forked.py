@@ -82,6 +82,8 @@ class Cradle:
         """
         if self.why_not is not None:
             raise Refused(self.why_not)
+        if not self._is_settled:  # what it says next is not an answer
+            raise Refused("the import is under way")
         output, writing = os.pipe()
         order = {
             "agent": os.getpid(),

@@ -50,20 +50,20 @@ _LAB: Final = "LAB_"
 _NOT_STARTED: Final = 126
 """What a shell says of a program that it found and could not start."""
 
-_SET_THREADS: Final = (
-    "scipy_openblas_set_num_threads64_",  # as NumPy's wheels have it
-    "openblas_set_num_threads64_",
-    "openblas_set_num_threads",
+_OPENBLAS_THREADS: Final = (
+    "scipy_openblas_{}_num_threads64_",  # as NumPy's wheels have it
+    "openblas_{}_num_threads64_",
+    "openblas_{}_num_threads",
 )
 
 
 def words(sockets: Sequence[int]) -> list[str]:
-    """The command line behind the interpreter.
+    """The command line behind the interpreter, for a child of this process.
 
     Args:
         sockets: Descriptors of its ends of the socket pairs, one for each task.
     """
-    return ["-c", COMMAND, *map(str, sockets)]
+    return ["-c", COMMAND, str(os.getpid()), *map(str, sockets)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,9 @@ def _that_count(environ: Mapping[str, str]) -> dict[str, str]:
 
 def main(argv: Sequence[str]) -> None:
     """Import, and fork a cradle for each task; in a process that became a program, run that."""
-    ends = [socket.socket(fileno=int(word)) for word in argv[1:]]
+    # Whoever started it may be killed while the import hangs.
+    child.die_with(int(argv[1]))
+    ends = [socket.socket(fileno=int(word)) for word in argv[2:]]
     imported, why_not = import_once()
     if why_not is not None:
         for end in ends:
@@ -245,14 +247,19 @@ def _leave_the_cradle(cradle: int, message: Mapping[str, Any], output: int) -> N
         tell_openblas(len(cpus))
 
 
-def tell_openblas(threads: int) -> None:
-    """Let NumPy's matrix products use as many threads as there are CPUs; it has counted before."""
-    paths = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
-    for path in paths:
-        if "openblas" not in path or "OPENBLAS_NUM_THREADS" in os.environ:
-            continue
-        library = ctypes.CDLL(path)
-        for name in _SET_THREADS:
-            with contextlib.suppress(AttributeError):
-                getattr(library, name)(threads)
-                break
+def tell_openblas(cpus: int) -> None:
+    """Let NumPy's matrix products use no more threads than there are CPUs; it has counted before.
+
+    Args:
+        cpus: How many the process may run on. Where a variable asks for fewer threads, that holds.
+    """
+    lines = Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines()
+    for path in {line.split(maxsplit=5)[5] for line in lines if "openblas" in line}:
+        # Without it a product takes longer, and is the same.
+        with contextlib.suppress(OSError):
+            library = ctypes.CDLL(path)
+            for name in _OPENBLAS_THREADS:
+                with contextlib.suppress(AttributeError):
+                    most = getattr(library, name.format("get"))()
+                    getattr(library, name.format("set"))(min(most, cpus))
+                    break

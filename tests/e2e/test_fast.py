@@ -78,6 +78,21 @@ def test_one_worker_makes_the_steps_of_the_oracle(
         assert_close(value, parameters[name])
 
 
+def test_a_worker_with_nothing_to_do_ends_and_a_second_training_is_refused(
+    tmp_path: Path,
+) -> None:
+    """Two workers share one step; the parameter server still has it when a worker comes again."""
+    with cluster(ASYNC, tmp_path, "--global_steps=1", workers=2) as made:
+        made.start_all()
+        made.succeed()
+        assert [task.final["local_step"] for task in made.worker_tasks] == [1, 0]
+        assert made.outcome()["global_step"] == made.outcome()["probe"] == 1
+        again = made.start("worker", 0)
+        assert again.wait() == 1
+        message = "the parameter servers still hold an earlier run; start them anew"
+        assert again.stderr.read_text().splitlines()[-1] == f"error: {message}"
+
+
 @pytest.mark.parametrize("program", [ASYNC, UNROLLED])
 def test_many_steps_in_a_call_lose_no_update_and_learn_as_the_oracle_does(
     tmp_path: Path, mnist: Mnist, program: str

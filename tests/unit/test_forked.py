@@ -73,6 +73,14 @@ def test_a_cradle_that_has_gone_refuses(pair: Pair, tmp_path: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before - 1  # its own end
 
 
+def test_a_cradle_is_asked_for_nothing_before_its_greeting(pair: Pair, tmp_path: Path) -> None:
+    cradle = Cradle(pair[0])
+    with pytest.raises(Refused, match="the import is under way"):
+        cradle.bear(["python"], {}, tmp_path)
+    tell(pair[1], {"why_not": None})
+    assert cradle.is_settled()  # the greeting was not taken for an answer
+
+
 def test_a_cradle_that_refuses_says_why(pair: Pair, tmp_path: Path) -> None:
     cradle = Cradle(pair[0])
     tell(pair[1], {"why_not": None})

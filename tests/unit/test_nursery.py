@@ -51,7 +51,11 @@ class Home:
     def variables(self) -> dict[str, str]:
         """What agents and nursery have, so that the stand-in is imported."""
         folder = self.stage.folder
-        return {"PYTHONPATH": f"{ROOT}:{folder / 'stand-in'}", "STAND_IN": str(folder)}
+        return {
+            "PYTHONPATH": f"{ROOT}:{folder / 'stand-in'}",
+            "STAND_IN": str(folder),
+            "TF2_BEHAVIOR": "0",  # the import sets another
+        }
 
     def stand_in(self, text: str = COUNTED) -> None:
         """Write the package that plays TensorFlow."""
@@ -200,7 +204,7 @@ def test_a_program_is_as_if_it_had_been_started_by_itself(home: Home) -> None:
         )
         for run in ("r1", "r2")
     )
-    # Its import sets it behind the start, so that /proc does not tell of it in either.
+    # Its import sets it behind the start, so that /proc tells of the old one in both.
     assert alone["environ"]["TF2_BEHAVIOR"] == "1"
     for name in alone:
         assert forked[name] == alone[name], name
@@ -335,6 +339,24 @@ time.sleep(600)
 """
 
 
+def test_who_is_killed_takes_a_nursery_along_whose_import_hangs(home: Home) -> None:
+    home.stand_in("import time\ntime.sleep(600)\n")
+    code = (
+        "import subprocess, sys, time\n"
+        "from lab.task import nursery\n"
+        "subprocess.Popen([sys.executable, *nursery.words([])])\n"
+        "time.sleep(600)\n"
+    )
+    environ = home.stage.environ("", **home.variables)
+    starter = subprocess.Popen([sys.executable, "-c", code], env=environ, cwd=ROOT)
+    try:
+        wait_for(lambda: len(processes_with(home.stage.marker)) == 2, "the nursery")
+    finally:
+        starter.kill()
+        starter.wait()
+    wait_for(lambda: processes_with(home.stage.marker) == [], "nothing of it is left")
+
+
 def test_an_agent_that_dies_takes_its_program_along(home: Home) -> None:
     home.agents("worker-0")
     home.stage.submit(home.stage.program(FOREVER))
@@ -392,16 +414,23 @@ def test_openblas_is_told_how_many_cpus_a_program_has() -> None:
         "import ctypes, numpy\n"
         "from pathlib import Path\n"
         "from lab.task.nursery import tell_openblas\n"
-        "tell_openblas(3)\n"
+        "tell_openblas(1)\n"
         "maps = Path('/proc/self/maps').read_text().splitlines()\n"
         "path = next(line.split()[-1] for line in maps if 'openblas' in line)\n"
         "print(ctypes.CDLL(path).scipy_openblas_get_num_threads64_())\n"
     )
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     environ.pop("OPENBLAS_NUM_THREADS", None)
-    for more, expected in (({}, "3"), ({"OPENBLAS_NUM_THREADS": "1"}, "1")):
+    environ.pop("OMP_NUM_THREADS", None)
+    two = code.replace("(1)\n", "(2)\n", 1)
+    for asked, more, expected in (
+        (code, {}, "1"),
+        (two, {"OPENBLAS_NUM_THREADS": "1"}, "1"),
+        (two, {"OMP_NUM_THREADS": "1"}, "1"),
+        (two, {"OPENBLAS_NUM_THREADS": "2"}, str(min(2, os.cpu_count() or 1))),
+    ):
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", asked],
             env=environ | more,
             capture_output=True,
             text=True,

@@ -30,11 +30,11 @@ def test_the_table_has_a_row_for_each_shape(capsys: pytest.CaptureFixture[str]) 
     out, err = capsys.readouterr()
     rows = [line.split() for line in out.splitlines() if line.strip()[:1].isdigit()]
     assert [row[:2] for row in rows] == [["1", "1"], ["3", "1"], ["1", "2"], ["3", "2"]]
-    assert "staleness" in out
+    assert "stale" in out
     assert err.startswith("predicted, not measured")
     assert main(shlex.split("simulate multiworker --workers 2 --cores 4")) == 0
     out = capsys.readouterr().out
-    assert "staleness" not in out
+    assert "stale" not in out
     assert " ps " not in out
 
 
