@@ -43,6 +43,12 @@ the simulation says. With one worker and several servers it has too much done at
 """
 
 
+_NOT_QUIET: Final = """\
+**Provisional: the machine was not quiet.** What other work took of the cores is missing in the steps per second, and the simulation
+does not know of it; the CPU time of a step and its bytes suffer less.
+"""
+
+
 def markdown(figures: Mapping[str, Any]) -> str:
     """The whole page."""
     shapes: Sequence[Row] = figures["shapes"]
@@ -54,6 +60,7 @@ def markdown(figures: Mapping[str, Any]) -> str:
             when=figures["when"],
             load=machine["load_before"],
         ),
+        *([_NOT_QUIET] if machine["load_before"] > machine["cores"] / 4 else []),
         _how_far_off(shapes),
         "## Steps and images\n",
         _steps(shapes),

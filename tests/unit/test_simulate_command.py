@@ -97,6 +97,10 @@ def test_a_description_tells_the_tasks(capsys: pytest.CaptureFixture[str], tmp_p
             "async --workers 1,2,3,4,5,6,7,8,9 --ps 1,2,3,4,5,6,7,8",
             "9 times 8 trainings are too many at once; ask for 64 or fewer",
         ),
+        (
+            "async --ps 1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17",
+            "4 times 17 trainings are too many at once; ask for 64 or fewer",
+        ),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(

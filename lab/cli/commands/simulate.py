@@ -99,9 +99,10 @@ def command(
         raise InputError("--cluster says how many tasks there are", "leave out --workers and --ps")
     if latency is not None and network is None:
         raise InputError("--latency is a network's", "add --network, or leave it out")
-    if len(workers or ()) * len(ps or ()) > _MOST_SHAPES:
+    counts, servers = workers or (1, 2, 4, 8), ps or (1,)
+    if len(counts) * len(servers) > _MOST_SHAPES:
         raise InputError(
-            f"{len(workers or ())} times {len(ps or ())} trainings are too many at once",
+            f"{len(counts)} times {len(servers)} trainings are too many at once",
             f"ask for {_MOST_SHAPES} or fewer",
         )
     # Imported here: SimPy is not needed to refuse wrong words, or to explain the right ones.
@@ -110,8 +111,8 @@ def command(
     simulated(
         Asked(
             way=way,
-            workers=workers or (1, 2, 4, 8),
-            ps=ps or (1,),
+            workers=counts,
+            ps=servers,
             cluster=cluster,
             network=network,
             latency_s=span(LATENCY) if latency is None else latency,
