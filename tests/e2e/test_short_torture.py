@@ -14,7 +14,7 @@ from tests.torture.session import flags_of_run
 
 pytestmark = pytest.mark.tensorflow
 
-SEEDS = {Fault.KILL: 4537, Fault.HELPER: 1038, Fault.FREEZE: 315, Fault.LATE: 889}
+SEEDS = {Fault.KILL: 4537, Fault.HELPER: 171, Fault.FREEZE: 315, Fault.LATE: 889}
 CONTAINER_KILLED = 1469
 
 

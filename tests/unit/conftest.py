@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 
 import pytest
 
-# An environment that a unit test boots would import TensorFlow in the background; what wants that
-# starts it itself, with a stand-in.
-os.environ["LAB_LOCAL_FORK"] = "0"
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_import_in_the_background() -> Iterator[None]:
+    """No environment of a unit test imports TensorFlow; what wants that has a stand-in."""
+    with pytest.MonkeyPatch.context() as variables:
+        variables.setenv("LAB_LOCAL_FORK", "0")
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
