@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from lab.task.data import Mnist, load_mnist
 from lab.task.model import load_model
 from tests import oracle
-from tests.cluster import cluster
+from tests.cluster import PATIENCE_S, Task, cluster
 
 pytestmark = pytest.mark.tensorflow
 
@@ -39,6 +40,17 @@ def reference(
     steps = oracle.train(oracle.initial_parameters("softmax", SEED), stream, rate=0.01)
     made = list(itertools.islice(steps, updates))
     return [step.loss for step in made], made[-1].parameters
+
+
+def is_ready(task: Task) -> bool:
+    return any(record.get("status") == "ready" for record in task.records)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +111,12 @@ def test_many_steps_in_a_call_lose_no_update_and_learn_as_the_oracle_does(
 ) -> None:
     workers, steps_each = 3, 550
     flags = ("--epochs=1", f"--seed={SEED}", "--steps_per_call=10", "--record_every=10")
-    with cluster(program, tmp_path, *flags, workers=workers) as made:
+    word = tmp_path / "begin"
+    with cluster(program, tmp_path, *flags, workers=workers, LAB_START=str(word)) as made:
         made.start_all()
+        # An epoch is over in less time than one may start after the other.
+        wait_until(lambda: all(is_ready(task) for task in made.worker_tasks))
+        word.touch()
         made.succeed()
         steps = [task.kind("step", "epoch") for task in made.worker_tasks]
         outcome = made.outcome()
