@@ -11,6 +11,7 @@ import tensorflow.compat.v1 as tf
 
 from lab.task.data import load_mnist
 from lab.task.flags import boolean, parse, training_flags
+from lab.task.program import wait_for_start
 from lab.task.recorder import Recorder
 
 parser = training_flags(__doc__)
@@ -65,6 +66,9 @@ session = supervisor.prepare_or_wait_for_session(server.target, config=config)
 if flags.sync and is_chief:
     supervisor.start_queue_runners(session, [chief_queue_runner])
     session.run(tokens)
+
+recorder.write("event", status="ready")
+wait_for_start()  # Not the book's: so that all measured programs begin with three workers.
 
 step = np.int64(0)
 local_step = 0

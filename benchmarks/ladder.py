@@ -20,7 +20,8 @@ QUICK_SHARE: Final = 4
 
 HOW: Final = (
     "Softmax, batches of 100, 1 ps and 3 workers by hand as bare processes on 127.0.0.1; global"
-    " steps per second while all three workers train, by their own records. The book's loop is"
+    " steps per second while all three workers train, by their own records; they begin together,"
+    " as soon as the last of them is ready. The book's loop is"
     " benchmarks/book_loop.py; all rungs in turn, up the ladder and down again; each gain is the"
     " median of its ratio to the rung below in the same round."
 )
@@ -106,7 +107,8 @@ def _climb(way: str, setting: Setting) -> Outcome:
 def _rate(rung: Rung, setting: Setting) -> float:
     steps = rung.rate * TRAINED_S // (QUICK_SHARE if setting.quick else 1)
     flags = (f"--global_steps={steps}", "--record_every=100", *rung.flags)
-    return steps_per_second(by_hand(setting.place, flags, program=rung.program).records)
+    made = by_hand(setting.place, flags, program=rung.program, together=True)
+    return steps_per_second(made.records)
 
 
 def table(kept: Mapping[str, Any] | None) -> str:

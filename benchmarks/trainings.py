@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,7 +121,12 @@ def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
 
 
 def by_hand(
-    place: Workplace, flags: Sequence[str], *, program: str | Path = PROGRAM, shells: bool = False
+    place: Workplace,
+    flags: Sequence[str],
+    *,
+    program: str | Path = PROGRAM,
+    shells: bool = False,
+    together: bool = False,
 ) -> Training:
     """The same program, or another, as bare processes on 127.0.0.1, a port for each.
 
@@ -134,6 +139,8 @@ def by_hand(
         shells: Each process in a session of its own, as in four shells, otherwise all in this one,
             as from one shell with `&`. Linux schedules each session as one unit
             (`sched_autogroup`), which changes how fast they train where CPUs are few.
+        together: All workers train from the moment when the last of them is ready, as the task
+            agents have them do it; the program has to say when it is.
 
     Raises:
         TrainingError: A worker did not succeed.
@@ -145,8 +152,11 @@ def by_hand(
         f"--{job}_hosts=" + ",".join(host for task, host in hosts.items() if task.startswith(job))
         for job in ("ps", "worker")
     ]
+    word = folder / "begin"
+    environ = {**place.environ, "LAB_START": str(word)} if together else place.environ
     with contextlib.ExitStack() as stack:
         began = time.time()
+        deadline = time.monotonic() + PATIENCE_S
         processes = {}
         for task in TASKS:
             job, _, index = task.rpartition("-")
@@ -154,7 +164,7 @@ def by_hand(
             command = [sys.executable, str(program), f"--job_name={job}", f"--task_index={index}"]
             process = subprocess.Popen(
                 [*command, *spec, *flags],
-                env=place.environ,
+                env=environ,
                 cwd=ROOT / "scripts",
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -163,14 +173,33 @@ def by_hand(
             )
             stack.callback(_end, process)
             processes[task] = process
-        deadline = time.monotonic() + PATIENCE_S
-        for task, process in processes.items():
-            if task.startswith("worker-"):
-                code = process.wait(max(0.0, deadline - time.monotonic()))
-                if code != 0:
-                    said = (folder / task).read_text(errors="replace")[-2000:]
-                    raise TrainingError(f"{task} by hand ended with {code}: {said}")
+        workers = {task: each for task, each in processes.items() if task.startswith("worker-")}
+        if together:
+            _wait_until_ready(folder, workers, deadline)
+            word.touch()
+        for task, process in workers.items():
+            code = process.wait(max(0.0, deadline - time.monotonic()))
+            if code != 0:
+                said = (folder / task).read_text(errors="replace")[-2000:]
+                raise TrainingError(f"{task} by hand ended with {code}: {said}")
     return Training(began, {task: by_hand_records(folder / task) for task in TASKS})
+
+
+def _wait_until_ready(
+    folder: Path, workers: Mapping[str, subprocess.Popen[bytes]], deadline: float
+) -> None:
+    """Until each worker has said that it could train, or has ended."""
+    waiting = set(workers)
+    while waiting:
+        if time.monotonic() > deadline:
+            raise TrainingError(f"{', '.join(sorted(waiting))} by hand: not ready in time")
+        time.sleep(0.05)
+        waiting = {
+            task
+            for task in waiting
+            if workers[task].poll() is None
+            and not any(each.get("status") == "ready" for each in by_hand_records(folder / task))
+        }
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
