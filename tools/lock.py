@@ -14,6 +14,7 @@ OURS = ("requirements/build.in", "pyproject.toml")
 SETS = {
     "host": OURS,
     "tensorflow": (*OURS, "--extra=tensorflow"),
+    "notebooks": (*OURS, "--extra=tensorflow", "--extra=notebooks"),
     "dev": (*OURS, "--extra=tensorflow", "--extra=dev"),
     # Its TensorFlow knows no Python beyond 3.11.
     "heritage": ("requirements/heritage.in",),
