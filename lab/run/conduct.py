@@ -77,7 +77,7 @@ def conduct(
                     environment = boot(defer)
             lifecycle.enter(run, environment)
             if detach:
-                _hand_over(run, environment)
+                _hand_over(run, environment, say)
                 keep = True
             else:
                 with view() as shown:
@@ -101,11 +101,12 @@ def conduct(
                     take_down(run, environment, say)
 
 
-def _hand_over(run: RunDir, environment: Environment) -> None:
+def _hand_over(run: RunDir, environment: Environment, say: Say) -> None:
     """Submit the run, for others to follow; an interrupt ends it all the same."""
     try:
         with signals.deferred():
             lifecycle.submit(run, environment)
+        _describe(run, environment, say)
     except KeyboardInterrupt:
         _stop(run, environment, NoView())
         raise
@@ -117,6 +118,7 @@ def _follow(run: RunDir, environment: Environment, view: View) -> None:
         try:
             with signals.deferred():
                 lifecycle.submit(run, environment)
+            _describe(run, environment, view.notice)
             faulting = Faulting(environment, run.run_id, run.read().faults, view.notice)
             ending.callback(faulting.end)
             lifecycle.come_home(run, environment, view, faulting.tick)
@@ -127,6 +129,14 @@ def _follow(run: RunDir, environment: Environment, view: View) -> None:
             with suppress(LabError):  # it may not have come so far
                 environment.cancel(run.run_id, f"the helper could not go on: {error}")
             raise
+
+
+def _describe(run: RunDir, environment: Environment, say: Say) -> None:
+    """Note what the environment was made from; the run goes on where nobody can tell."""
+    try:
+        lifecycle.describe(run, environment)
+    except LabError as error:
+        say(f"{error.what}; what the environment was made from stays unknown")
 
 
 def _stop(run: RunDir, environment: Environment, view: View) -> None:

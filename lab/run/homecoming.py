@@ -87,6 +87,7 @@ def bring_one_home(
             info = run.update(state=State.STARTING, reason="", stopped_unix=None)
         if not info.state.ended:
             lifecycle.enter(run, environment)
+            lifecycle.describe(run, environment)
         with view() as shown:
             if follow:
                 lifecycle.come_home(run, environment, shown)

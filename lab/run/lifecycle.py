@@ -1,4 +1,4 @@
-"""The life of a run: submit → follow → finish.
+"""The life of a run: enter → submit → describe → follow → finish.
 
 Whoever follows a run may stop and another may go on: everything that is needed lies in
 `runs/<id>/` and on the run volume.
@@ -68,20 +68,27 @@ class NoView:
 
 
 def enter(run: RunDir, environment: Environment) -> RunInfo:
-    """Write into `run.json` and beside it what the run really runs on."""
+    """Write into `run.json` what the run really runs on."""
     tasks = tuple(asdict(task) for task in environment.tasks())
     for task in tasks:
         del task["alive"], task["detail"]
-    name, text = environment.description()
-    (run.path / PurePosixPath(name).name).write_text(text, encoding="utf-8")
     return run.update(
         backend=environment.backend,
         project=environment.project,
         cluster=environment.cluster_spec(),
         tasks=tasks,
         gpus=tuple(dict.fromkeys(gpu for task in tasks for gpu in task["gpus"])),
-        provenance=environment.provenance(),
     )
+
+
+def describe(run: RunDir, environment: Environment) -> None:
+    """Write into `run.json` and beside it what that was made from.
+
+    It takes an engine half a second to tell, in which the programs of a run may start.
+    """
+    name, text = environment.description()
+    (run.path / PurePosixPath(name).name).write_text(text, encoding="utf-8")
+    run.update(provenance=environment.provenance())
 
 
 def submit(run: RunDir, environment: Environment) -> None:

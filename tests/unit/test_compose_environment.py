@@ -97,7 +97,7 @@ def test_what_others_call_a_task_is_none(task: str, cluster: str) -> None:
 class Listening(ComposeEnvironment):
     """One that keeps what its volume is asked."""
 
-    def _channel(self) -> Any:
+    def _channel(self, seen: Any = None) -> Any:
         self.asked: list[str] = []
 
         def call(*words: str) -> Iterator[bytes]:

@@ -411,6 +411,20 @@ def test_the_faults_of_a_run_end_with_it(
     assert ended == [True]
 
 
+def test_a_run_goes_on_where_nobody_can_tell_what_it_runs_on(
+    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(_self: object) -> tuple[str, str]:
+        raise LabError("the engine does not answer", "restart it")
+
+    monkeypatch.setattr(FakeEnvironment, "description", unknown)
+    environment.tasks_do = train
+    go(run, environment)
+    assert stands(run) == (State.SUCCEEDED, "")
+    unknown_now = "the engine does not answer; what the environment was made from stays unknown"
+    assert unknown_now in environment.said
+
+
 def stuck() -> None:
     """An environment that does not go."""
     raise LabError("it did not end", "look at it")

@@ -479,7 +479,7 @@ def test_the_volume_of_containers_is_told() -> None:
     asked: list[tuple[str, ...]] = []
 
     class Listening(ComposeEnvironment):
-        def _channel(self) -> Any:
+        def _channel(self, seen: Any = None) -> Any:
             def call(*words: str) -> Iterator[bytes]:
                 asked.append(words)
                 yield b""

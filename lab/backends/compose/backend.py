@@ -21,6 +21,7 @@ from lab.plan import Plan
 from lab.render.compose import render
 from lab.signals import undisturbed
 from lab.task.text import visible
+from lab.threads import later
 
 
 class ComposeBackend:
@@ -40,8 +41,10 @@ class ComposeBackend:
         """Why there is no engine with compose here, with the mend; None when there is."""
         try:
             docker()
+            # While compose starts, docker-py is imported: each takes a fifth of a second.
+            compose = later(compose_version)
             self._engine.version()
-            compose_version()
+            compose.result()
         except LabError as error:
             return str(error)
         return None
@@ -105,7 +108,7 @@ class ComposeBackend:
     def find(self, project: str) -> ComposeEnvironment | None:
         """The environment of this name that is up, whatever directory one stands in."""
         environment = ComposeEnvironment(self._engine, project)
-        return environment if any(each.running for each in environment.seen()) else None
+        return environment if any(each.running for each in environment.found) else None
 
     def find_volume(self, project: str) -> ComposeEnvironment | None:
         """What is left of an environment: up, stopped, or only its volume."""
@@ -130,7 +133,7 @@ class ComposeBackend:
 
     def _refuse_another(self, plan: Plan, root: Path) -> None:
         """Refuse to boot over an environment of the same name that something else made."""
-        for each in ComposeEnvironment(self._engine, plan.name).seen():
+        for each in ComposeEnvironment(self._engine, plan.name).found:
             if each.cluster_sha256 != plan.cluster_sha256:
                 whose = "another description"
             elif each.folder and Path(each.folder) != root:

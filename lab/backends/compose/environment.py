@@ -47,6 +47,8 @@ class ComposeEnvironment:
         cluster_sha256: Digest of the description that it came from, or "" where only a volume is
             left.
         tensorflow: The version that its tasks have, or "" where only a volume is left.
+        found: Its containers as they were when this object was made; what they were made from
+            stays, how they are does not.
     """
 
     backend = "compose"
@@ -54,7 +56,8 @@ class ComposeEnvironment:
     def __init__(self, engine: Engine, project: str) -> None:
         self._engine = engine
         self.project = project
-        task = next((each for each in self.seen() if each.task), None)
+        self.found = self.seen()
+        task = next((each for each in self.found if each.task), None)
         self.folder = task.folder if task else ""
         self.cluster_sha256 = task.cluster_sha256 if task else ""
         self.tensorflow = task.tensorflow if task else ""
@@ -76,26 +79,11 @@ class ComposeEnvironment:
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec; empty where only a volume is left."""
-        return next((each.cluster_spec() for each in self.seen() if each.task), {})
+        return next((each.cluster_spec() for each in self.found if each.task), {})
 
     def tasks(self) -> list[TaskInfo]:
         """Every task, in the plan's order."""
-        found = []
-        for each in self.seen():
-            if not each.task:
-                continue
-            job, _, index = each.task.rpartition("-")
-            found.append(
-                TaskInfo(
-                    task=each.task,
-                    node=each.node,
-                    address=each.cluster_spec()[job][int(index)],
-                    gpus=each.planned,
-                    alive=each.up,
-                    detail=each.detail,
-                )
-            )
-        return found
+        return [_task(each) for each in self.seen() if each.task]
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
         """Hand a request to the agents; see `Environment`.
@@ -104,11 +92,12 @@ class ComposeEnvironment:
             LabError: Another run is under way, or no agent is there to hear of it.
         """
         with state.locked(self.project, shared=True):
-            check_hearing(self.project, self.tasks())
+            seen = self.seen()
+            check_hearing(self.project, [_task(each) for each in seen if each.task])
             if parts:
-                running = next(each.id for each in self.seen() if each.task and each.running)
+                running = next(each.id for each in seen if each.task and each.running)
                 deliver(self._engine, running, request.run_id, parts)
-            _drain(self._channel().call("submit", request.to_json()))
+            _drain(self._channel(seen).call("submit", request.to_json()))
 
     def cancel(self, run_id: str, reason: str) -> None:
         """Ask the agents to end a run."""
@@ -215,7 +204,7 @@ class ComposeEnvironment:
 
     def provenance(self) -> dict[str, str]:
         """Digest of the image that really runs, and versions of engine, kernel and compose."""
-        image = next((each.image for each in self.seen()), "")
+        image = next((each.image for each in self.found), "")
         with answering("asking the engine for its version"):
             told: dict[str, Any] = self._engine.client().version()
         return {
@@ -231,7 +220,7 @@ class ComposeEnvironment:
 
         The file is taken only where compose itself finds that the containers were made from it.
         """
-        text = compose_file(self.project, self.seen())
+        text = compose_file(self.project, self.found)
         if text is not None:
             return "docker-compose.yml", text
         return "containers.json", json.dumps(self._containers(), indent=2, sort_keys=True) + "\n"
@@ -248,9 +237,9 @@ class ComposeEnvironment:
             remove(self._engine, self.project, say)
             state.forget(self.project)
 
-    def _channel(self) -> Channel:
+    def _channel(self, seen: Sequence[Seen] | None = None) -> Channel:
         """A way to the volume: a task that runs, else a container made for the purpose."""
-        seen = self.seen()
+        seen = self.seen() if seen is None else seen
         running = [each for each in seen if each.task and each.running]
         if running:
             best = min(running, key=lambda each: not each.up)
@@ -294,6 +283,19 @@ class ComposeEnvironment:
         """The engine's inspection of each container; one that reads the volume is none of it."""
         found = self._engine.containers(f"{names.PROJECT}={self.project}")
         return [each.attrs for each in found if names.READER not in each.labels]
+
+
+def _task(seen: Seen) -> TaskInfo:
+    """A task's container as the backends' protocol describes it."""
+    job, _, index = seen.task.rpartition("-")
+    return TaskInfo(
+        task=seen.task,
+        node=seen.node,
+        address=seen.cluster_spec()[job][int(index)],
+        gpus=seen.planned,
+        alive=seen.up,
+        detail=seen.detail,
+    )
 
 
 def _words(offsets: Mapping[str, int]) -> Iterator[str]:
