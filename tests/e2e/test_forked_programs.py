@@ -35,7 +35,8 @@ def project(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     yield tmp_path
-    lab(tmp_path, "down", "forked", "--yes", "--discard")
+    down = lab(tmp_path, "down", "forked", "--yes", "--discard")
+    assert down.returncode == 0, down.stderr
 
 
 def lab(project: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
