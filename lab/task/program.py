@@ -32,6 +32,8 @@ if "tensorflow" in sys.modules:
 
 # What TensorFlow raises when another task of the cluster does not answer any more.
 _PEER_LOST: Final = ("UnavailableError", "AbortedError")
+# The same, of a call to another task's function: the runtime passes it on under another name.
+_CALL_LOST: Final = "originally returned UnavailableError"
 _TASK: Final = re.compile(r"/job:([a-z]+)/replica:0/task:([0-9]+)")
 _NO_NEWS: Final = re.compile(r"\s*|Graph execution error:|Detected at node.*")
 
@@ -110,7 +112,7 @@ def _message(error: BaseException, myself: str) -> str | None:
     """The line for a failure that is not the program's own; None for one that is."""
     if isinstance(error, (ProgramError, DataError)):
         return _news(error)
-    if type(error).__name__ not in _PEER_LOST:
+    if type(error).__name__ not in _PEER_LOST and _CALL_LOST not in str(error):
         return None
     named = (f"{job}-{index}" for job, index in _TASK.findall(str(error)))
     peer = next((task for task in named if task != myself), "another task")

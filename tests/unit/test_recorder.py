@@ -196,6 +196,12 @@ PEER_LOST = r"From /job:worker/replica:0/task:0:\nFrom /job:ps/replica:0/task:1"
         ),
         ('AbortedError("gone")', 1, "lost contact with another task; see how it ended", False),
         (
+            'LookupError("reset by peer\\nnode x originally returned UnavailableError, and was")',
+            1,
+            "lost contact with another task; see how it ended",
+            False,
+        ),
+        (
             'LookupError("Graph execution error:\\n\\nDetected at node x\\nreason")',
             1,
             "LookupError: reason",
