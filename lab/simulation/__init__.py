@@ -2,8 +2,9 @@
 
 Pure arithmetic with SimPy: no TensorFlow, no clock, no file but that of the measured costs. What a
 step consists of is `programs.py` (the calls between tasks that TensorFlow makes of the training
-programs), where its time goes is `world.py` (cores and links that serve in order of arrival), and
-`training.py` lets workers go from step to step. Costs come from measurements (`costs.py`).
+programs), where its time goes is `world.py` (tasks, cores and links that serve in order of
+arrival), and `training.py` lets workers go from step to step. Costs come from measurements
+(`costs.py`).
 """
 
 from lab.simulation.costs import MEASURED, Costs

@@ -13,11 +13,12 @@ class Costs:
     """What a step costs; seconds are of one core's time unless it says otherwise.
 
     Attributes:
-        session_s: A worker's fixed cost of a step with parameter servers: Python, feeding, the
-            session's own work.
+        session_s: A worker's fixed cost of a step with parameter servers: Python, the session's own
+            work.
         update_s: The chief's fixed cost of a synchronous update.
         eager_s: A worker's fixed cost of an all-reduce step.
-        image_s: The gradients of one image.
+        feed_s: An image that is drawn from the data set and fed to TensorFlow, before the step.
+        image_s: The gradients of one image, and nothing else.
         device_s: Seconds in which an accelerator computes a batch's gradients, with no core busy;
             0: the cores compute them, for `image_s` each image.
         call_s: A remote call, at each of its two ends.
@@ -34,6 +35,7 @@ class Costs:
     session_s: float = 0.0
     update_s: float = 0.0
     eager_s: float = 0.0
+    feed_s: float = 0.0
     image_s: float = 0.0
     device_s: float = 0.0
     call_s: float = 0.0

@@ -65,19 +65,42 @@ class Box:
 
     Attributes:
         cores: CPU cores of each node.
-        nodes: Machines, over which workers and servers are dealt in turn; 0: one for each task.
+        nodes: Machines, over which servers and workers are dealt in turn; 0: one for each task.
         bandwidth: Bytes per second of a node's link, in each direction by itself.
         latency_s: Seconds from one node to another, on top of what the bandwidth takes.
+        taken: Cores of each node that other work keeps busy, on the average: 0.3 of one.
+        ps_on: The node of each parameter server, from 0; empty, like the next: they are dealt.
+        worker_on: The node of each worker. A training of fewer tasks uses the first of either.
     """
 
     cores: int
     nodes: int = 1
     bandwidth: float = float("inf")
     latency_s: float = 0.0
+    taken: float = 0.0
+    ps_on: tuple[int, ...] = ()
+    worker_on: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.cores < 1 or self.nodes < 0 or self.bandwidth <= 0 or self.latency_s < 0:
             raise ValueError(f"no such box: {self}")
+        if not 0 <= self.taken < self.cores:
+            raise ValueError(f"others cannot take {self.taken} of {self.cores} cores")
+        if any(not 0 <= node < self.nodes for node in (*self.ps_on, *self.worker_on)):
+            raise ValueError(f"no such nodes: {self}")
+
+    def places(self, shape: Shape) -> list[int]:
+        """The node of each task, servers first, as descriptions have them.
+
+        Raises:
+            ValueError: It says where tasks are, but not of so many.
+        """
+        count = shape.workers + shape.ps
+        if not self.ps_on and not self.worker_on:
+            return [task % (self.nodes or count) for task in range(count)]
+        if len(self.ps_on) < shape.ps or len(self.worker_on) < shape.workers:
+            raise ValueError(f"no place for each task of {shape}: {self}")
+        return [*self.ps_on[: shape.ps], *self.worker_on[: shape.workers]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +115,7 @@ class Forecast:
         payload_bytes: Bytes of tensors between tasks per global step.
         wire_bytes: The same with the headers of the calls that carry them.
         computing: Share of the time in which a worker computes gradients; the mean of all.
-        cores_busy: Share of the time in which the cores of the busiest node work.
+        cores_busy: Share of the time in which the cores of the busiest node work for the training.
         link_busy: Share of the time in which the busiest direction of a link carries bytes.
         staleness: Updates by others between a worker's read and its own update; the mean. None
             where gradients cannot be stale.
@@ -108,6 +131,11 @@ class Forecast:
     cores_busy: float
     link_busy: float
     staleness: float | None
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all tasks per global step."""
+        return self.worker_cpu_s + self.ps_cpu_s
 
     @property
     def images_per_s(self) -> float:

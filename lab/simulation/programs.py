@@ -65,7 +65,7 @@ def deal(shape: Shape) -> Dealt:
 def async_step(shape: Shape, costs: Costs) -> Dataflow:
     """A step of `mnist_async.py`: read, compute, count, apply."""
     dealt, flow = deal(shape), Dataflow()
-    begun, parts = _begin(flow, dealt, costs.session_s)
+    begun, parts = _begin(flow, dealt, costs.session_s + shape.batch_size * costs.feed_s)
     known, computed = _read_and_compute(flow, dealt, begun, parts)
 
     # Count: the worker and every server are present, and then the number is taken.
@@ -100,7 +100,7 @@ def async_step(shape: Shape, costs: Costs) -> Dataflow:
 def sync_step(shape: Shape, costs: Costs) -> Dataflow:
     """A worker's step of `mnist_sync.py`: read, compute, hand in, wait for a token."""
     dealt, flow = deal(shape), Dataflow()
-    begun, parts = _begin(flow, dealt, costs.session_s)
+    begun, parts = _begin(flow, dealt, costs.session_s + shape.batch_size * costs.feed_s)
     _, computed = _read_and_compute(flow, dealt, begun, parts)
     handed_in = {}
     for server in dealt.holders:

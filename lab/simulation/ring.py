@@ -82,7 +82,7 @@ def all_reduce(world: World) -> simpy.Event:
     def begin(index: int) -> None:
         world.spend(
             workers[index],
-            costs.eager_s,
+            costs.eager_s + shape.batch_size * costs.feed_s,
             lambda: world.compute(workers[index], lambda: computed(index)),
         )
 

@@ -1,11 +1,17 @@
-"""Where a step's time goes: tasks on nodes, whose cores and links serve in order of arrival."""
+"""Where a step's time goes: tasks on nodes, whose cores and links serve in order of arrival.
+
+A task does one thing after another, in the order in which they come to it, on whatever core is free
+then: so many threads as a real one has, they hand its calls on to each other, and on few cores this
+was nearer to what was measured than to let all of them work at once.
+"""
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Final
 
 import simpy
 
@@ -14,6 +20,9 @@ from lab.simulation.dataflow import WORKER, Dataflow, Mark
 from lab.simulation.lognormal import factor
 from lab.simulation.model import Box, Shape
 from lab.simulation.resources import Cores, Link
+
+SLICE_S: Final = 1e-4
+"""Other work takes a core for so long at a time: short beside a step, so that it hardly matters."""
 
 
 @dataclass(slots=True)
@@ -40,12 +49,14 @@ class Task:
         slowness: How many times as long as usual it computes.
         cpu_s: What it has spent so far.
         computing_s: Seconds that it has computed gradients for.
+        work: What it has begun and what it will do after that: CPU seconds, and what follows.
     """
 
     node: Node
     slowness: float = 1.0
     cpu_s: float = 0.0
     computing_s: float = 0.0
+    work: deque[tuple[float, Callable[[], None]]] = field(default_factory=deque)
 
 
 @dataclass(slots=True)
@@ -73,7 +84,7 @@ class World:
         shape: How many tasks.
         costs: What they spend.
         box: What they run on.
-        seed: Of the times of computing, where they vary.
+        seed: Of the times of computing, where they vary, and of other work's.
     """
 
     shape: Shape
@@ -90,21 +101,25 @@ class World:
     _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
-        count = self.shape.workers + self.shape.ps
-        self.nodes = [
-            Node(Cores(self.box.cores), Link(self.box.bandwidth, self.box.latency_s))
-            for _ in range(min(self.box.nodes or count, count))
-        ]
-        # Servers first, as descriptions have them, so that few of them share a node.
-        tasks = [Task(self.nodes[index % len(self.nodes)]) for index in range(count)]
-        for node in self.nodes:
-            crowd = sum(task.node is node for task in tasks)
-            node.coldness = coldness(self.costs.crowding, self.box.cores, crowd)
+        places = self.box.places(self.shape)
+        nodes = {
+            place: Node(
+                Cores(self.box.cores),
+                Link(self.box.bandwidth, self.box.latency_s),
+                coldness(self.costs.crowding, self.box.cores, places.count(place)),
+            )
+            for place in dict.fromkeys(places)
+        }
+        self.nodes = list(nodes.values())
+        tasks = [Task(nodes[place]) for place in places]
         self.servers, self.workers = tasks[: self.shape.ps], tasks[self.shape.ps :]
         for worker, slowness in zip(self.workers, self.shape.slowness, strict=False):
             worker.slowness = slowness
         self.pools = defaultdict(lambda: simpy.Container(self.env))
         self._random = random.Random(self.seed)  # noqa: S311  (a simulation, no secret)
+        if self.box.taken:
+            for node in self.nodes:
+                self._take(node.cores)
 
     @property
     def now(self) -> float:
@@ -116,21 +131,44 @@ class World:
         timeout = self.env.timeout(seconds)
         timeout.callbacks.append(lambda _: call())
 
+    def _take(self, cores: Cores) -> None:
+        """Let other work have a core for a slice of time, again and again.
+
+        The times between are exponential: equal ones could fall into step with the training.
+        """
+        cores.take(self.now, SLICE_S)
+        pause_s = self._random.expovariate(self.box.taken / SLICE_S)
+        self.later(pause_s, lambda: self._take(cores))
+
     def spend(self, task: Task, cpu_s: float, call: Callable[[], None]) -> None:
-        """Let a task work, and call something when it has."""
+        """Let a task work when it has done what came before, and call something when it has."""
         if cpu_s <= 0:
             call()
             return
         cpu_s *= task.node.coldness
         task.cpu_s += cpu_s
-        self.later(task.node.cores.serve(self.now, cpu_s) - self.now, call)
+        task.work.append((cpu_s, call))
+        if len(task.work) == 1:
+            self._begin(task)
+
+    def _begin(self, task: Task) -> None:
+        """Let a task begin with what it has to do next."""
+        cpu_s, call = task.work[0]
+
+        def done() -> None:
+            task.work.popleft()
+            if task.work:
+                self._begin(task)
+            call()
+
+        self.later(task.node.cores.serve(self.now, cpu_s) - self.now, done)
 
     def compute(self, task: Task, call: Callable[[], None]) -> None:
         """Let a worker compute the gradients of a batch, on its cores or its accelerator."""
         stretched = task.slowness * factor(self._random, self.costs.spread)
         device_s = self.costs.device_s * stretched
         cpu_s = 0.0 if device_s else self.costs.image_s * self.shape.batch_size * stretched
-        task.computing_s += device_s + cpu_s
+        task.computing_s += device_s + cpu_s * task.node.coldness
         if device_s:
             self.later(device_s, call)
         else:
@@ -164,11 +202,16 @@ class World:
         self.carried.wire_bytes += size + header
 
         def sent() -> None:
-            arrives = self.now
-            if source.node is not target.node:
-                arrives = source.node.link.carry(arrives, size + header, target.node.link)
-            # Also where that is at once: a chain of calls that cost nothing is no recursion.
-            self.later(arrives - self.now + wait_s, arrived)
+            if source.node is target.node:
+                # Also where that is at once: a chain of calls that cost nothing is no recursion.
+                self.later(wait_s, arrived)
+                return
+            first_byte, last_byte = source.node.link.send(self.now, size + header)
+            self.later(first_byte - self.now, lambda: arrives(last_byte))
+
+        def arrives(last_byte: float) -> None:
+            received = target.node.link.receive(self.now, size + header, last_byte)
+            self.later(received - self.now + wait_s, arrived)
 
         def arrived() -> None:
             self.spend(target, cost_s, taken)

@@ -41,10 +41,19 @@ def test_on_one_core_a_step_takes_all_cpu_time_of_all_tasks() -> None:
 
 
 def test_a_card_computes_while_no_core_is_busy() -> None:
-    costs = Costs(session_s=MILLI, image_s=MILLI, device_s=3 * MILLI)
+    costs = Costs(session_s=MILLI, feed_s=0.01 * MILLI, image_s=MILLI, device_s=3 * MILLI)
     found = simulate(shape(Way.ASYNC, 1), costs, Box(cores=1))
-    assert 1 / found.steps_per_s == pytest.approx(4 * MILLI)
-    assert found.worker_cpu_s == pytest.approx(MILLI)
+    assert 1 / found.steps_per_s == pytest.approx((1 + 1 + 3) * MILLI)
+    assert found.worker_cpu_s == pytest.approx(2 * MILLI)
+
+
+@pytest.mark.parametrize("way", list(Way))
+def test_feeding_is_no_computing(way: Way) -> None:
+    costs = Costs(feed_s=0.03 * MILLI, image_s=0.01 * MILLI)
+    found = simulate(shape(way, 2, 1, batch_size=50), costs, APART)
+    steps_of_each = 2 if way is Way.ASYNC else 1
+    assert steps_of_each / found.steps_per_s == pytest.approx(50 * 0.04 * MILLI)
+    assert found.computing == pytest.approx(1 / 4)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 7, 32])
@@ -146,6 +155,31 @@ def test_where_tasks_share_a_core_all_work_takes_longer() -> None:
     assert rates[1] == pytest.approx(1 / ((1 + 0.6 * (1 - 1 / 3)) * MILLI), rel=0.05)
 
 
+@pytest.mark.parametrize("taken", [0.3, 0.5, 1.0])
+def test_what_others_take_of_the_cores_is_missing(taken: float) -> None:
+    costs = Costs(image_s=0.01 * MILLI)
+    found = simulate(shape(Way.ASYNC, 8), costs, Box(2, taken=taken))
+    assert found.steps_per_s == pytest.approx((2 - taken) / MILLI, rel=0.03)
+    assert found.cores_busy == pytest.approx((2 - taken) / 2, rel=0.03)
+    assert found.worker_cpu_s == pytest.approx(MILLI, rel=0.02)
+    # Where a core is left over for them, others take nothing from the training.
+    alone = simulate(shape(Way.ASYNC, 1), costs, Box(3, taken=min(1.0, taken)))
+    assert alone.steps_per_s == pytest.approx(1 / MILLI, rel=0.01)
+
+
+def test_a_server_with_many_cores_serves_one_call_after_another() -> None:
+    costs = Costs(call_s=0.1 * MILLI)
+    found = simulate(shape(Way.ASYNC, 16), costs, Box(cores=64))
+    assert found.ps_cores == pytest.approx(1, rel=0.02)
+
+
+def test_computing_takes_as_long_as_it_does_on_cold_cores() -> None:
+    costs = Costs(image_s=0.01 * MILLI, crowding=1.0)
+    found = simulate(shape(Way.ASYNC, 1), costs, Box(cores=1))  # the server has the core, too
+    assert 1 / found.steps_per_s == pytest.approx(1.5 * MILLI)
+    assert found.computing == pytest.approx(1)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     way=st.sampled_from(list(Way)),
@@ -204,6 +238,15 @@ def test_crowds_are_simulated_to_an_end(way: Way) -> None:
         (lambda: simulate(Shape(Way.RING, 3, 0), Costs(), APART), "takes any time"),
         (lambda: Box(0), "no such box"),
         (lambda: Box(1, bandwidth=0), "no such box"),
+        (lambda: Box(2, taken=2.0), "others cannot take 2.0 of 2 cores"),
+        (lambda: Box(2, taken=-0.1), "others cannot take -0.1 of 2 cores"),
+        (lambda: Box(2, taken=float("nan")), "others cannot take nan of 2 cores"),
+        (lambda: Box(2, 2, worker_on=(0, 2)), "no such nodes"),
+        (lambda: Box(2, 0, worker_on=(0,)), "no such nodes"),
+        (
+            lambda: simulate(Shape(Way.ASYNC, 2, 1), MEASURED, Box(2, 2, worker_on=(0, 1))),
+            "no place for each task",
+        ),
         (lambda: Costs(call_s=-1e-6), "call_s is -1e-06: no cost"),
         (lambda: Costs(call_s=float("nan")), "call_s is nan: no cost"),
     ],

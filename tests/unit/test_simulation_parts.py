@@ -15,7 +15,7 @@ from lab.simulation.lognormal import factor
 from lab.simulation.programs import async_step, deal, sync_step, sync_update
 from lab.simulation.resources import Cores, Link
 from lab.simulation.ring import all_reduce
-from lab.simulation.world import World, coldness
+from lab.simulation.world import Task, World, coldness
 
 COSTS = Costs(session_s=1e-3, image_s=1e-5, call_s=1e-4, hop_s=1e-4, byte_s=1e-9)
 
@@ -111,7 +111,9 @@ def test_cores_serve_in_order_of_arrival() -> None:
     cores = Cores(2)
     assert [cores.serve(0.0, seconds) for seconds in (3.0, 1.0, 1.0, 4.0)] == [3.0, 1.0, 2.0, 6.0]
     assert cores.serve(10.0, 1.0) == 11.0
-    assert (cores.busy_s, cores.asked) == (10.0, 5)
+    assert cores.busy_s == 10.0
+    # What others take is served like all else, and is not counted.
+    assert (cores.take(10.0, 3.0), cores.serve(10.0, 1.0), cores.busy_s) == (13.0, 12.0, 11.0)
 
 
 @given(st.integers(1, 4), st.lists(st.tuples(st.floats(0, 2), st.floats(0, 2)), max_size=40))
@@ -136,18 +138,73 @@ def test_work_takes_longer_where_tasks_share_cores() -> None:
 
 
 def test_a_link_carries_one_message_after_another() -> None:
-    here, there, other = (Link(100.0, 0.5) for _ in range(3))
-    assert here.carry(0.0, 100.0, there) == 1.5  # one second of bytes, and the latency
-    assert here.carry(0.0, 100.0, other) == 2.5  # behind it on the way out
-    assert other.carry(0.0, 100.0, there) == 2.5  # behind it on the way in
-    assert there.carry(0.0, 100.0, here) == 1.5  # the other direction is free
-    assert (here.out_busy_s, there.in_busy_s) == (2.0, 2.0)
+    link = Link(100.0, 0.5)
+    assert link.send(0.0, 100.0) == (0.5, 1.5)  # one second of bytes, and the latency
+    assert link.send(0.0, 100.0) == (1.5, 2.5)  # behind it on the way out
+    assert link.receive(0.5, 100.0, 1.5) == 1.5  # the other direction is free
+    assert link.receive(0.5, 100.0, 1.5) == 2.5  # behind it on the way in
+    assert (link.out_busy_s, link.in_busy_s) == (2.0, 2.0)
 
 
 def test_a_slow_end_slows_a_message() -> None:
     fast, slow = Link(100.0, 0.5), Link(10.0, 0.5)
-    assert fast.carry(0.0, 100.0, slow) == 10.5
-    assert slow.carry(0.0, 100.0, fast) == 10.5
+    assert slow.receive(0.5, 100.0, fast.send(0.0, 100.0)[1]) == 10.5
+    assert fast.receive(0.5, 100.0, slow.send(0.0, 100.0)[1]) == 10.5
+
+
+def test_who_comes_first_is_received_first_whoever_sent_first() -> None:
+    # One sender's link is full for 10 s before its message leaves; the other's leaves at 1 s.
+    world = World(Shape(Way.RING, 3, 0), Costs(), Box(4, 0, 100.0, 0.5), seed=0)
+    busy, free, receiver = world.workers
+    came = {}
+
+    def send(source: Task, name: str) -> None:
+        def taken() -> None:
+            came[name] = world.now
+
+        world.send(source, receiver, taken, size=100.0, cpu_s=0.0, wait_s=0.0, header=0.0)
+
+    busy.node.link.send(0.0, 1000.0)
+    send(busy, "sent at once")
+    world.later(1.0, lambda: send(free, "sent later"))
+    world.env.run()
+    assert came == {"sent later": 2.5, "sent at once": 11.5}
+
+
+def test_a_task_does_one_thing_after_another() -> None:
+    world = World(Shape(Way.RING, 2, 0), Costs(), Box(4), seed=0)
+    one, other = world.workers
+    done: list[tuple[str, float]] = []
+    for task, name, seconds in ((one, "a", 3.0), (one, "b", 1.0), (other, "c", 2.0)):
+        world.spend(task, seconds, lambda name=name: done.append((name, world.now)))
+    world.env.run()
+    # Though there are more cores than work, b waits for a; the other task does not.
+    assert done == [("c", 2.0), ("a", 3.0), ("b", 4.0)]
+
+
+def test_a_task_that_waits_for_itself_keeps_no_core_from_others() -> None:
+    world = World(Shape(Way.RING, 2, 0), Costs(), Box(2), seed=0)
+    one, other = world.workers
+    done = {}
+    for task, name in ((one, "a"), (one, "b"), (other, "c"), (other, "d")):
+        world.spend(task, 1.0, lambda name=name: done.update({name: world.now}))
+    world.env.run()
+    assert done == {"a": 1.0, "c": 1.0, "b": 2.0, "d": 2.0}
+
+
+def test_tasks_are_where_a_box_says() -> None:
+    shape = Shape(Way.ASYNC, 3, 1)
+    dealt = World(shape, COSTS, Box(2, 2), seed=0)
+    assert [task.node is dealt.nodes[0] for task in (*dealt.servers, *dealt.workers)] == (
+        [True, False, True, False]
+    )
+    box = Box(2, 3, ps_on=(2,), worker_on=(0, 0, 2, 1))
+    assert box.places(shape) == [2, 0, 0, 2]  # those of the first workers
+    placed = World(shape, COSTS, box, seed=0)
+    assert placed.servers[0].node is placed.workers[2].node
+    assert placed.workers[0].node is placed.workers[1].node
+    assert len(placed.nodes) == 2
+    assert Box(2, 0).places(shape) == [0, 1, 2, 3]
 
 
 def test_a_factor_varies_around_one() -> None:
