@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli.output import print_json, say
-from lab.cluster import load_cluster
+from lab.cluster import Cluster, load_cluster
 from lab.errors import InputError
 from lab.run.cells import percent, rate, show, table_of
 from lab.simulation import MEASURED, Box, Costs, Forecast, Shape, Way, least_bytes, simulate
@@ -25,7 +25,7 @@ class Asked:
         way: The value of a `Way`.
         workers: Numbers of workers.
         ps: Numbers of parameter servers; each with each of those.
-        cluster: A description that says both, and on how many nodes; or None.
+        cluster: A description that says both, and on which nodes they are; or None.
         network: Bytes per second of each machine's link; None: all tasks share a box.
         latency_s: Seconds from one machine to another.
         cores: Of each machine; None: as many as this one has.
@@ -84,18 +84,13 @@ def simulated(asked: Asked, *, json: bool) -> None:
         InputError: The description cannot be used for it.
     """
     way = Way(asked.way)
-    counts, nodes = _counts(asked, way)
-    apart = asked.network is not None
-    box = Box(
-        cores=asked.cores or os.cpu_count() or 1,
-        nodes=nodes if apart else 1,
-        bandwidth=asked.network or float("inf"),
-        latency_s=asked.latency_s if apart else 0.0,
-    )
+    cluster = None if asked.cluster is None else load_cluster(Path(asked.cluster))
+    counts, box = _counts(asked, cluster, way), _box(asked, cluster, way)
     costs = MEASURED if asked.step_s is None else replace(MEASURED, device_s=asked.step_s)
     rows = list(predicted(way, counts, asked.batch_size, costs, box))
     if json:
         machine = {"cores": box.cores, "nodes": box.nodes, "latency_s": box.latency_s}
+        machine |= {"ps_on": box.ps_on, "worker_on": box.worker_on}
         print_json(
             {
                 "way": way.value,
@@ -126,21 +121,36 @@ def predicted(
     ]
 
 
-def _counts(asked: Asked, way: Way) -> tuple[list[tuple[int, int]], int]:
-    """Pairs of workers and parameter servers, and over how many nodes they are dealt (0: each)."""
-    if asked.cluster is None:
+def _counts(asked: Asked, cluster: Cluster | None, way: Way) -> list[tuple[int, int]]:
+    """Pairs of workers and parameter servers: those that are asked for, or the description's."""
+    if cluster is None:
         servers = (0,) if way is Way.RING else asked.ps
-        return [(workers, ps) for ps in servers for workers in asked.workers], 0
-    cluster = load_cluster(Path(asked.cluster))
+        return [(workers, ps) for ps in servers for workers in asked.workers]
     tasks = {name: len(job.on) for name, job in cluster.jobs.items()}
-    needed = ("worker",) if way is Way.RING else ("worker", "ps")
-    for job in needed:
+    for job in _jobs(way):
         if not tasks.get(job):
             raise InputError(
                 f"{short(asked.cluster)} has no job {job!r}, which {way.value} needs",
                 "take another description, or --workers and --ps",
             )
-    return [(tasks["worker"], 0 if way is Way.RING else tasks["ps"])], len(cluster.nodes)
+    return [(tasks["worker"], 0 if way is Way.RING else tasks["ps"])]
+
+
+def _jobs(way: Way) -> tuple[str, ...]:
+    return ("worker",) if way is Way.RING else ("worker", "ps")
+
+
+def _box(asked: Asked, cluster: Cluster | None, way: Way) -> Box:
+    """One machine; or a network of one for each task, or of the description's nodes."""
+    cores = asked.cores or os.cpu_count() or 1
+    if asked.network is None:
+        return Box(cores)
+    apart = Box(cores, 0, asked.network, asked.latency_s)
+    if cluster is None:
+        return apart
+    numbers = {node: number for number, node in enumerate(cluster.nodes)}
+    on = {job: tuple(numbers[node] for node in cluster.jobs[job].on) for job in _jobs(way)}
+    return replace(apart, nodes=len(numbers), ps_on=on.get("ps", ()), worker_on=on["worker"])
 
 
 def _table(rows: Sequence[Row]) -> Any:  # noqa: ANN401  (rich's)

@@ -48,12 +48,26 @@ def test_figures_are_the_simulations(capsys: pytest.CaptureFixture[str]) -> None
     assert row["images_per_s"] == pytest.approx(20 * row["steps_per_s"])
     assert row["least_bytes"] == 4 * 31_400
     assert row["ps_cores"] == pytest.approx(row["ps_cpu_s"] * row["steps_per_s"] / 3)
-    assert found["box"] == {"cores": 5, "nodes": 1, "latency_s": 0.0, "bandwidth": None}
+    assert found["box"] == {
+        "cores": 5,
+        "nodes": 1,
+        "latency_s": 0.0,
+        "bandwidth": None,
+        "ps_on": [],
+        "worker_on": [],
+    }
 
 
 def test_a_network_puts_each_task_on_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
     found = said(capsys, "async --workers 4 --network 100Gbit --latency 5us --cores 2 --step 2ms")
-    assert found["box"] == {"cores": 2, "nodes": 0, "latency_s": 5e-6, "bandwidth": 12.5e9}
+    assert found["box"] == {
+        "cores": 2,
+        "nodes": 0,
+        "latency_s": 5e-6,
+        "bandwidth": 12.5e9,
+        "ps_on": [],
+        "worker_on": [],
+    }
     assert found["costs"]["device_s"] == 2e-3
     slow = said(capsys, "async --workers 4 --network 10mbit --cores 2 --step 2ms")
     assert slow["predictions"][0]["steps_per_s"] < found["predictions"][0]["steps_per_s"] / 2
@@ -67,7 +81,26 @@ def test_a_description_tells_the_tasks(capsys: pytest.CaptureFixture[str], tmp_p
     assert found["box"]["nodes"] == 1  # without a network all nodes share this box
     found = said(capsys, f"multiworker --cluster {file} --network 1gbit --cores 2")
     assert [(row["workers"], row["ps"]) for row in found["predictions"]] == [(3, 0)]
-    assert found["box"]["nodes"] == 2
+    assert (found["box"]["nodes"], found["box"]["worker_on"]) == (2, [1, 1, 1])
+
+
+def test_tasks_are_on_the_nodes_that_a_description_names(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    line = f"async --cluster {file} --network 1mbit --cores 8"
+    found = said(capsys, line)
+    assert (found["box"]["ps_on"], found["box"]["worker_on"]) == ([0], [1, 1, 1])
+    (row,) = found["predictions"]
+    box = Box(8, 2, 125e3, 20e-6, ps_on=(0,), worker_on=(1, 1, 1))
+    expected = simulate(Shape(Way.ASYNC, 3, 1), MEASURED, box)
+    assert row["steps_per_s"] == pytest.approx(expected.steps_per_s)
+    # Beside the server a worker's bytes do not cross the slow network.
+    file.write_text(CLUSTER.replace("[tf2, tf2, tf2]", "[tf1, tf1, tf1]"))
+    (beside,) = said(capsys, line)["predictions"]
+    assert beside["link_busy"] == 0
+    assert beside["steps_per_s"] > 10 * row["steps_per_s"]
 
 
 @pytest.mark.parametrize(
