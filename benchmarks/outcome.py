@@ -50,6 +50,8 @@ class Outcome:
         why_not: Why it could not be measured; empty where it was.
         details: Further figures, by their name in words, as they are to be shown.
         raw: All values behind the figure, for whoever wants to compute anew.
+        repeated: Whether the values repeat one thing. Where each is of another, they are no sample:
+            their median has no interval, and by itself decides.
     """
 
     key: str
@@ -61,10 +63,15 @@ class Outcome:
     why_not: str = ""
     details: Mapping[str, str] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict)
+    repeated: bool = True
 
     def verdict(self) -> str:
         """`met`, `met narrowly`, `missed narrowly`, `missed`, or `not measured`."""
-        return "not measured" if self.found is None else self.target.verdict(self.found)
+        if self.found is None:
+            return "not measured"
+        if not self.repeated:
+            return "met" if self.target.holds(self.found.median) else "missed"
+        return self.target.verdict(self.found)
 
     def to_json(self) -> dict[str, Any]:
         """What `results.json` keeps; an end that is infinite becomes null."""
@@ -82,6 +89,7 @@ class Outcome:
             "why_not": self.why_not,
             "details": dict(self.details),
             "raw": dict(self.raw),
+            "repeated": self.repeated,
         }
 
 

@@ -24,8 +24,9 @@ class Estimate:
 
     Attributes:
         median: Of the values.
-        low: The lower end of the interval; minus infinity where there are too few values.
-        high: The upper end; infinity where there are too few values.
+        low: The lower end of the interval; minus infinity where there are too few values. Of
+            values that do not repeat one thing: the smallest.
+        high: The upper end; infinity where there are too few values. Likewise: the largest.
         values: What was measured, in order of time.
     """
 
@@ -56,6 +57,15 @@ def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimat
     rank = _rank(len(ordered), confidence)
     low, high = (ordered[rank - 1], ordered[-rank]) if rank else (-math.inf, math.inf)
     return Estimate(middle, low, high, tuple(values))
+
+
+def range_of(values: Sequence[float]) -> Estimate:
+    """The median of values that are each of another thing, between the smallest and the largest.
+
+    Raises:
+        statistics.StatisticsError: There is no value.
+    """
+    return Estimate(statistics.median(values), min(values), max(values), tuple(values))
 
 
 def _rank(count: int, confidence: float) -> int:

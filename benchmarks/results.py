@@ -111,6 +111,8 @@ def _row(kept: Mapping[str, Any]) -> list[str]:
         return [kept["what"], target, "", "", "", verdict]
     few = kept["low"] is None or kept["high"] is None
     interval = "too few" if few else " to ".join(_bare(kept[end], kept) for end in ("low", "high"))
+    if not kept.get("repeated", True):
+        interval = f"none; all lie from {interval}"
     median = number(kept["median"], kept["unit"])
     return [kept["what"], target, median, interval, str(len(kept["values"])), verdict]
 

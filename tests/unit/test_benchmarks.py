@@ -16,7 +16,7 @@ from benchmarks import machine, results, volume
 from benchmarks.collector import Collected, lost, missing_at_home
 from benchmarks.descriptions import NODES, PER_NODE, SHARING, sharing, text, thousand_tasks
 from benchmarks.outcome import Outcome, Target
-from benchmarks.pairs import Estimate, estimate, in_turn, interleaved, ratio
+from benchmarks.pairs import Estimate, estimate, in_turn, interleaved, range_of, ratio
 from benchmarks.rendering import FEW, MANY, grown
 from benchmarks.steps import UnfitError, all_stepped_at, steps_per_second
 from benchmarks.trainings import CLUSTER, CLUSTER_OF_8, TASKS, by_hand_records, workplace
@@ -223,6 +223,12 @@ def test_what_could_not_be_measured_is_said_plainly(tmp_path: Path) -> None:
     text = write(tmp_path, outcome(found=None, why_not="no engine answers"))
     assert "| `lab --help` | ≤ 0.200 s |  |  |  | **not measured** |" in text.splitlines()
     assert "Not measured: no engine answers." in text
+
+
+def test_values_that_repeat_nothing_have_no_interval(tmp_path: Path) -> None:
+    text = write(tmp_path, outcome(found=range_of([0.1, 0.15, 0.9]), repeated=False))
+    row = "| `lab --help` | ≤ 0.200 s | 0.150 s | none; all lie from 0.100 to 0.900 | 3 | met |"
+    assert row in text.splitlines()  # by the median alone, though the largest is beyond it
 
 
 def test_one_measurement_replaces_its_own_figures_alone(tmp_path: Path) -> None:
