@@ -1,12 +1,12 @@
 """From a few small trainings to the costs of a step: as many figures as there are unknowns.
 
-Only the shapes named here calibrate; all others are predicted.
+Only the figures named here calibrate; all others are predicted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from scipy.optimize import bisect
@@ -27,39 +27,59 @@ MOST_CROWDING: Final = 10.0
 PRECISE: Final = 1e-7
 ROUNDS: Final = 5
 """Costs hang together: each is told by its figure anew as the others come right."""
-FEW: Final = 20
-"""Simulated steps: nothing varies in them."""
-
-Figures = Measured | Forecast
+FEW: Final = 60
+"""Simulated steps: in them varies only when other work takes a core."""
 
 
-def _rate(figures: Figures) -> float:
-    return figures.steps_per_s
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A cost, and the one figure of the one shape that tells it.
+
+    Attributes:
+        cost: Of `Costs`.
+        shape: One of `SHAPES`.
+        figure: Of `Measured`, and of `Forecast`.
+        words: What the figure is.
+    """
+
+    cost: str
+    shape: Shape
+    figure: str
+    words: str
+
+    def off(self, found: Measured, forecast: Forecast) -> float:
+        """How far the simulated figure is from the measured one, as a share of this."""
+        return float(getattr(forecast, self.figure) / getattr(found, self.figure) - 1)
 
 
-def _worker(figures: Figures) -> float:
-    return figures.worker_cpu_s
-
-
-def _servers(figures: Figures) -> float:
-    return figures.ps_cpu_s
-
-
-def _all(figures: Figures) -> float:
-    return figures.worker_cpu_s + figures.ps_cpu_s
-
-
-FITTED: Final[Sequence[tuple[str, Shape, Callable[[Figures], float], str]]] = (
-    ("call_s", ASYNC, _servers, "the parameter server's CPU time per step"),
-    ("session_s", ASYNC, _worker, "the worker's CPU time per step"),
-    ("wait_s", ASYNC, _rate, "steps per second"),
-    ("crowding", ASYNC_CROWDED, _all, "all tasks' CPU time per step"),
-    ("update_s", SYNC, _worker, "the worker's CPU time per step"),
-    ("eager_s", ALONE, _worker, "the worker's CPU time per step"),
-    ("hop_s", RING, _worker, "the workers' CPU time per step"),
-    ("hop_wait_s", RING, _rate, "steps per second"),
+FITTED: Final = (
+    Fit("call_s", ASYNC, "ps_cpu_s", "the parameter server's CPU time per step"),
+    Fit("session_s", ASYNC, "worker_cpu_s", "the worker's CPU time per step"),
+    Fit("wait_s", ASYNC, "steps_per_s", "steps per second"),
+    Fit("crowding", ASYNC_CROWDED, "cpu_s", "all tasks' CPU time per step"),
+    Fit("update_s", SYNC, "worker_cpu_s", "the worker's CPU time per step"),
+    Fit("eager_s", ALONE, "worker_cpu_s", "the worker's CPU time per step"),
+    Fit("hop_s", RING, "worker_cpu_s", "the workers' CPU time per step"),
+    Fit("hop_wait_s", RING, "steps_per_s", "steps per second"),
 )
-"""Each cost, and the figure that tells it: (cost, shape, figure, in words)."""
+"""Costs for which the simulation is solved."""
+SUBTRACTED: Final = (
+    Fit(
+        "feed_s", ASYNC_TINY, "worker_cpu_s", "the worker's CPU time per step, with 100 and with 1"
+    ),
+    Fit("call_bytes", ASYNC, "wire_bytes", "bytes on the wire per step"),
+)
+"""Costs that are told by a subtraction alone."""
+
+
+def calibrates(shape: Shape, figure: str) -> bool:
+    """Whether a figure of a shape has told a cost, so that it says nothing of the simulation.
+
+    The CPU time of all tasks is no test either where that of some of them has told one.
+    """
+    used = {fit.figure for fit in (*FITTED, *SUBTRACTED) if fit.shape == shape}
+    alike = {"worker_cpu_s", "ps_cpu_s", "cpu_s"}
+    return bool(used & (alike if figure in alike else {figure}))
 
 
 def calibrate(found: Mapping[Shape, Measured], costs: Costs, cores: int) -> Costs:
@@ -67,36 +87,36 @@ def calibrate(found: Mapping[Shape, Measured], costs: Costs, cores: int) -> Cost
 
     Args:
         found: What was measured of `SHAPES`.
-        costs: Those that were measured by themselves: `byte_s`, `apply_byte_s`.
+        costs: Those that were measured by themselves: `image_s`, `byte_s`, `apply_byte_s`.
         cores: Of this machine.
 
     Returns:
-        The costs; a cost that would have to be negative is 0, and then its figure is not met.
+        The costs. One that would have to be negative is 0, and then its figure is not met: how
+        far off it is, `Fit.off` tells.
     """
-    image_s = (found[ASYNC].worker_cpu_s - found[ASYNC_TINY].worker_cpu_s) / (
+    # What an image adds to a step is more than its gradients: it is drawn and fed, too.
+    an_image_s = (found[ASYNC].worker_cpu_s - found[ASYNC_TINY].worker_cpu_s) / (
         ASYNC.batch_size - ASYNC_TINY.batch_size
     )
-    costs = replace(costs, image_s=max(0.0, image_s), call_bytes=_call_bytes(found[ASYNC], costs))
-    box = Box(cores)
+    feed_s = max(0.0, an_image_s - costs.image_s)
+    costs = replace(costs, feed_s=feed_s, call_bytes=_call_bytes(found[ASYNC], costs))
     for _ in range(ROUNDS):
-        for name, shape, figure, _words in FITTED:
-            costs = replace(costs, **{name: _solved(costs, name, figure, found[shape], box)})
+        for fit in FITTED:
+            costs = replace(costs, **{fit.cost: _solved(costs, fit, found[fit.shape], cores)})
     return costs
 
 
-def _solved(
-    costs: Costs, name: str, figure: Callable[[Figures], float], wanted: Measured, box: Box
-) -> float:
+def _solved(costs: Costs, fit: Fit, wanted: Measured, cores: int) -> float:
     """The value of one cost with which the simulation gives a figure; all others are held.
 
     By bisection: simulated figures have small steps, where two events change places.
     """
 
     def off(value: float) -> float:
-        tried = simulate(wanted.shape, replace(costs, **{name: value}), box, steps=FEW)
-        return figure(tried) / figure(wanted) - 1
+        with_it = replace(costs, **{fit.cost: value})
+        return fit.off(wanted, simulate(wanted.shape, with_it, wanted.box(cores), steps=FEW))
 
-    most = MOST_CROWDING if name == "crowding" else MOST
+    most = MOST_CROWDING if fit.cost == "crowding" else MOST
     low, high = off(0.0), off(most)
     if low * high > 0:  # more than the figure is there without it, or not even the most is enough
         return 0.0 if abs(low) < abs(high) else most

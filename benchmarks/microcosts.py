@@ -1,43 +1,61 @@
-"""Costs too small to be seen in a step, measured by themselves: a byte moved, a byte updated."""
+"""Costs too small to be seen in a step, measured by themselves: a byte, an image's gradients."""
 
 from __future__ import annotations
 
+import os
 import socket
+import statistics
+import sys
 import threading
 import time
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from benchmarks import pairs
+from benchmarks.steps import UnfitError
+from benchmarks.trainings import ROOT, Workplace, must
 
-MESSAGE_BYTES: Final = 31_360  # softmax regression's weights
-TIMES: Final = 4_000
+MESSAGE_BYTES: Final = 1 << 20
+"""Of such messages the bytes take the time, and not the call."""
+MESSAGES: Final = 500
+WEIGHT_BYTES: Final = 31_360  # softmax regression's weights
+UPDATES: Final = 4_000
 REPEATS: Final = 5
 
 
 def byte_s() -> float:
     """CPU seconds of a byte at one end of a connection over the loopback, median of repeats.
 
-    Messages of the weights' size, from a thread to another; half of what both took, less what as
-    many messages of one byte took, since a call's own cost is measured apart.
+    Large messages, from a thread to another; half of what both took, less what as many messages of
+    one byte took, since a call's own cost is measured apart. It is what the kernel copies: what
+    gRPC copies beside that is in the costs of calls, as far as softmax's messages tell it.
+
+    Raises:
+        UnfitError: It came out as nothing, which no byte can cost.
     """
 
     def once() -> float:
-        return max(0.0, _sent(MESSAGE_BYTES) - _sent(1)) / 2 / TIMES / MESSAGE_BYTES
+        return (_sent(MESSAGE_BYTES) - _sent(1)) / 2 / MESSAGES / MESSAGE_BYTES
 
-    return pairs.estimate([once() for _ in range(REPEATS)]).median
+    found = statistics.median(once() for _ in range(REPEATS))
+    if found <= 0:
+        raise UnfitError(
+            f"{MESSAGES} messages of {MESSAGE_BYTES} bytes took no longer than of one byte;"
+            " measure again on a quiet machine"
+        )
+    return found
 
 
 def _sent(size: int) -> float:
-    """CPU seconds of this process for `TIMES` messages there and an answer of one byte each."""
+    """CPU seconds of this process for `MESSAGES` messages there and an answer of one byte each."""
     here, there = _connected()
     with here, there:
         answering = threading.Thread(target=_answer, args=(there, size))
         began = time.process_time()
         answering.start()
         message = b"x" * size
-        for _ in range(TIMES):
+        for _ in range(MESSAGES):
             here.sendall(message)
             here.recv(1)
         answering.join()
@@ -46,7 +64,7 @@ def _sent(size: int) -> float:
 
 def _answer(there: socket.socket, size: int) -> None:
     room = bytearray(size)
-    for _ in range(TIMES):
+    for _ in range(MESSAGES):
         got = 0
         while got < size:
             got += there.recv_into(memoryview(room)[got:])
@@ -64,13 +82,24 @@ def _connected() -> tuple[socket.socket, socket.socket]:
 
 def apply_byte_s() -> float:
     """CPU seconds of a byte of parameters that a gradient is subtracted from; median of repeats."""
-    parameters = np.zeros(MESSAGE_BYTES // 4, np.float32)
+    parameters = np.zeros(WEIGHT_BYTES // 4, np.float32)
     gradient, rate = np.ones_like(parameters), np.float32(0.01)
 
     def once() -> float:
         began = time.process_time()
-        for _ in range(TIMES):
+        for _ in range(UPDATES):
             np.subtract(parameters, rate * gradient, out=parameters)
-        return (time.process_time() - began) / TIMES / MESSAGE_BYTES
+        return (time.process_time() - began) / UPDATES / WEIGHT_BYTES
 
-    return pairs.estimate([once() for _ in range(REPEATS)]).median
+    return statistics.median(once() for _ in range(REPEATS))
+
+
+def image_s(place: Workplace) -> float:
+    """CPU seconds of the gradients of an image, by themselves.
+
+    Raises:
+        TrainingError: The program that measures it did not succeed.
+    """
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "scripts")))
+    place = replace(place, environ={**place.environ, "PYTHONPATH": path})
+    return float(must(place, "gradients", [sys.executable, "-m", "benchmarks.gradients"]))

@@ -16,7 +16,7 @@ from typing import Any, Final
 from benchmarks.steps import Records, UnfitError, marks, steps_per_second
 from benchmarks.trainings import PATIENCE_S, ROOT, TrainingError, Workplace, json_records
 from benchmarks.watching import Look, Watcher
-from lab.simulation.model import Shape, Way
+from lab.simulation.model import Box, Shape, Way
 from lab.task.experiments import EXPERIMENTS
 
 EVERY_S: Final = 0.25
@@ -37,6 +37,8 @@ class Measured:
         wire_bytes: Bytes on the wire per global step, with the headers of TCP and IP; None where
             the programs had no network of their own.
         staleness: The mean of what the records say; None where they say nothing.
+        taken: Cores that were busy with something else than those programs, on the average; None
+            where nobody looked.
     """
 
     shape: Shape
@@ -46,20 +48,29 @@ class Measured:
     ps_cpu_s: float
     wire_bytes: float | None
     staleness: float | None
+    taken: float | None
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of all programs per global step."""
+        return self.worker_cpu_s + self.ps_cpu_s
+
+    def box(self, cores: int) -> Box:
+        """What it was trained on: a machine of so many cores, some of which were taken."""
+        return Box(cores, taken=self.taken or 0.0)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """All figures."""
         return {
-            "way": self.shape.way.value,
-            "workers": self.shape.workers,
-            "ps": self.shape.ps,
-            "batch_size": self.shape.batch_size,
             "steps_per_s": self.steps_per_s,
+            "images_per_s": self.steps_per_s * self.shape.images_per_step,
             "seconds": self.seconds,
             "worker_cpu_s": self.worker_cpu_s,
             "ps_cpu_s": self.ps_cpu_s,
+            "cpu_s": self.cpu_s,
             "wire_bytes": self.wire_bytes,
             "staleness": self.staleness,
+            "taken": self.taken,
         }
 
 
@@ -146,12 +157,14 @@ def measured(shape: Shape, records: Records, looks: Sequence[Look]) -> Measured:
     if len(inside) < 2:  # noqa: PLR2004
         raise UnfitError("the training was over before two looks at it")
     first, last = inside[0], inside[-1]
-    steps = rate * (last.time_unix - first.time_unix)
+    seconds = last.time_unix - first.time_unix
+    steps = rate * seconds
 
     def cpu_s(job: str) -> float:
         tasks = [task for task in last.cpu_s if task.startswith(f"{job}-")]
-        return sum(last.cpu_s[task] - first.cpu_s[task] for task in tasks) / steps
+        return sum(last.cpu_s[task] - first.cpu_s[task] for task in tasks)
 
+    ours_s = cpu_s("worker") + cpu_s("ps")
     wire = None
     if first.wire_bytes is not None and last.wire_bytes is not None:
         wire = (last.wire_bytes - first.wire_bytes) / steps
@@ -165,10 +178,12 @@ def measured(shape: Shape, records: Records, looks: Sequence[Look]) -> Measured:
         shape=shape,
         steps_per_s=rate,
         seconds=end - begin,
-        worker_cpu_s=cpu_s("worker"),
-        ps_cpu_s=cpu_s("ps"),
+        worker_cpu_s=cpu_s("worker") / steps,
+        ps_cpu_s=cpu_s("ps") / steps,
         wire_bytes=wire,
         staleness=sum(stale) / len(stale) if stale else None,
+        # Both are counted in ticks of the clock: where nobody else works it may be just below 0.
+        taken=max(0.0, last.busy_s - first.busy_s - ours_s) / seconds,
     )
 
 
@@ -187,4 +202,5 @@ def middle(several: Sequence[Measured]) -> Measured:
         ps_cpu_s=statistics.median(each.ps_cpu_s for each in several),
         wire_bytes=of(lambda each: each.wire_bytes),
         staleness=of(lambda each: each.staleness),
+        taken=of(lambda each: each.taken),
     )

@@ -1,4 +1,4 @@
-"""What the programs of a run spend while it goes: CPU time of each task, and bytes on the wire.
+"""What the programs of a run spend while it goes, and what all others on the machine do.
 
 Read from the kernel's own counts, a few times a second; which of these looks fall into the training
 is decided afterwards, by the run's records.
@@ -25,12 +25,15 @@ class Look:
     Attributes:
         time_unix: When, in seconds since the epoch.
         cpu_s: CPU seconds of each task's program since its start, by the task's name.
+        busy_s: CPU seconds for which the machine's cores were busy since its start, whoever used
+            them: also those that the hypervisor gave to others.
         wire_bytes: Bytes that the loopback of the node's own network has carried since it exists,
             with the headers of TCP and IP; None where the programs have no network of their own.
     """
 
     time_unix: float
     cpu_s: Mapping[str, float]
+    busy_s: float
     wire_bytes: int | None
 
 
@@ -57,10 +60,11 @@ class Watcher:
         now = time.time()
         try:
             spent = {task: _cpu_s(folder) for folder, task in self._found.items()}
+            busy = busy_s((self._proc / "stat").read_text(encoding="ascii"))
             wire = self._wire_bytes()
         except (FileNotFoundError, ProcessLookupError):
             return None
-        return Look(now, spent, wire)
+        return Look(now, spent, busy, wire)
 
     def _programs(self) -> Iterator[tuple[Path, str]]:
         for folder in self._proc.glob("[0-9]*"):
@@ -84,6 +88,20 @@ class Watcher:
 def _cpu_s(folder: Path) -> float:
     fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def busy_s(stat: str) -> float:
+    """CPU seconds of all cores together that were not idle, from the text of /proc/stat (proc(5)).
+
+    Raises:
+        ValueError: It does not tell.
+    """
+    for line in stat.splitlines():
+        name, *counts = line.split()
+        if name == "cpu":
+            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, counts[:8])
+            return (user + nice + system + irq + softirq + steal) / _TICKS
+    raise ValueError("no line cpu in /proc/stat")
 
 
 def loopback_bytes(devices: str) -> int:

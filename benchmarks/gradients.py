@@ -1,0 +1,51 @@
+"""What the gradients of an image cost on this machine's cores; prints CPU seconds.
+
+A program of its own, since it imports TensorFlow; scripts/ has to be on its path. The batch lies in
+a variable, as the parameters do, so that nothing is drawn, fed or sent: what is left is what a step
+computes.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from mnist_model import MODELS
+
+BATCH = 100
+STEPS = 1_000
+REPEATS = 5
+
+
+def once(session: tf.Session, gradients: tf.Operation) -> float:
+    """CPU seconds of a step, of all threads."""
+    began = time.process_time()
+    for _ in range(STEPS):
+        session.run(gradients)
+    return (time.process_time() - began) / STEPS
+
+
+def of_a_batch(size: int) -> tf.Operation:
+    """The gradients of softmax regression by so many images."""
+    model = MODELS["softmax"]
+    random = np.random.default_rng(0)
+    parameters = {
+        name: tf.Variable(value).read_value() for name, value in model.initial_parameters(0).items()
+    }
+    images = tf.Variable(random.random((size, 784), np.float32), trainable=False)
+    labels = tf.Variable(random.integers(0, 10, size, np.int32), trainable=False)
+    loss = model.loss(model.logits(images.read_value(), parameters), labels, parameters)
+    return tf.group(*tf.gradients(loss, list(parameters.values())))
+
+
+if __name__ == "__main__":
+    tf.disable_eager_execution()
+    small, large = of_a_batch(1), of_a_batch(BATCH)
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        once(session, small)
+        once(session, large)
+        found = [once(session, large) - once(session, small) for _ in range(REPEATS)]
+    print(statistics.median(found) / (BATCH - 1))
