@@ -90,12 +90,12 @@ def simulated(asked: Asked, *, json: bool) -> None:
     rows = list(predicted(way, counts, asked.batch_size, costs, box))
     if json:
         machine = {"cores": box.cores, "nodes": box.nodes, "latency_s": box.latency_s}
-        machine |= {"ps_on": box.ps_on, "worker_on": box.worker_on}
+        places = {"ps_on": box.ps_on, "worker_on": box.worker_on}
         print_json(
             {
                 "way": way.value,
                 "batch_size": asked.batch_size,
-                "box": {**machine, "bandwidth": asked.network},
+                "box": {**machine, "bandwidth": asked.network, **places},
                 "costs": costs.to_json(),
                 "predictions": [row.to_json() for row in rows],
             }
@@ -123,7 +123,7 @@ def predicted(
 
 def _counts(asked: Asked, cluster: Cluster | None, way: Way) -> list[tuple[int, int]]:
     """Pairs of workers and parameter servers: those that are asked for, or the description's."""
-    if cluster is None:
+    if asked.cluster is None or cluster is None:
         servers = (0,) if way is Way.RING else asked.ps
         return [(workers, ps) for ps in servers for workers in asked.workers]
     tasks = {name: len(job.on) for name, job in cluster.jobs.items()}

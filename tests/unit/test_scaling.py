@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import elsewhere, microcosts, scaling, scaling_page
+from benchmarks import calibration, elsewhere, microcosts, scaling, scaling_page
 from benchmarks.calibration import ASYNC, FITTED, SHAPES, SYNC, calibrate, calibrates
+from benchmarks.measure import Setting
 from benchmarks.shapes import Measured, description, measured, middle
 from benchmarks.steps import UnfitError
+from benchmarks.trainings import Workplace
 from benchmarks.watching import Look, Watcher, busy_s, loopback_bytes
 from lab.cluster import load_cluster
 from lab.records import Record
@@ -309,6 +312,38 @@ def test_a_page_is_made_of_the_figures() -> None:
     assert "### A box\n\nSo it is.\n" in text
     assert "| `call_s` | 50.0 µs |" in text
     assert "is not met" not in text
+
+
+def test_a_grid_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(place: Workplace, shape: Shape, steps: int, _every: int) -> Measured:
+        assert place.folder == tmp_path
+        found = as_measured(shape, TRUE, 0.2)
+        return replace(found, seconds=steps / found.steps_per_s)
+
+    files = [tmp_path / name for name in ("scaling.md", "scaling.json", "costs.json")]
+    page, figures, costs = files
+    other = Shape(Way.SYNC, 2, 1)
+    monkeypatch.setattr(scaling, "train", train)
+    monkeypatch.setattr(scaling, "image_s", lambda _place: TRUE.image_s)
+    monkeypatch.setattr(scaling, "byte_s", lambda: TRUE.byte_s)
+    monkeypatch.setattr(scaling, "GRID", (ASYNC, other))
+    for name, less in (("FEW", 20), ("ROUNDS", 2)):  # how well it calibrates is tested above
+        monkeypatch.setattr(calibration, name, less)
+    scene = elsewhere.Scene("A box", "So it is.", Box(4), [ASYNC])
+    monkeypatch.setattr(elsewhere, "scenes", lambda cores: [replace(scene, box=Box(cores))])
+    write = partial(scaling.write, page=page, figures_file=figures, costs_file=costs)
+    monkeypatch.setattr(scaling, "write", write)
+    setting = Setting(Workplace(tmp_path, {}), pairs=1, quick=True, backends=())
+    scaling.measure(setting)
+    assert not any(file.exists() for file in files)  # a look writes nothing
+    rate, *_ = scaling.measure(replace(setting, quick=False))
+    assert rate.found is not None
+    assert rate.found.high < 0.2
+    kept = json.loads(figures.read_text())
+    assert [len(row["repeats"]) for row in kept["shapes"]] == [3] * (len(SHAPES) + 1)
+    assert {row["measured"]["taken"] for row in kept["shapes"]} == {0.2}
+    assert page.read_text() == scaling_page.markdown(kept)
+    assert Costs(**json.loads(costs.read_text())).feed_s == pytest.approx(TRUE.feed_s, rel=0.3)
 
 
 def test_machines_like_those_here_have_as_many_cores() -> None:
