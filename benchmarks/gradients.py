@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from mnist_model import MODELS
 
-BATCH = 100
-STEPS = 1_000
+BATCH = 1_000  # of a hundred the images hardly show beside the call
+STEPS = 300
 REPEATS = 5
 
 

@@ -273,6 +273,15 @@ def test_a_byte_that_costs_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -
         microcosts.byte_s()
 
 
+def test_gradients_that_cost_nothing_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Workplace(ROOT, {})
+    monkeypatch.setattr(microcosts, "must", lambda *_: "1.5e-06\n")
+    assert microcosts.image_s(place) == 1.5e-6
+    monkeypatch.setattr(microcosts, "must", lambda *_: "-2e-07\n")
+    with pytest.raises(UnfitError, match="no longer than of one"):
+        microcosts.image_s(place)
+
+
 def test_a_byte_costs_something() -> None:
     assert microcosts._sent(1 << 20) > microcosts._sent(1) > 0
 
