@@ -53,7 +53,7 @@ class Order:
         argv: The words for its program: flags first, then what stood behind `--`.
         plan: The placement.
         root: The project's directory.
-        cluster_file: The description.
+        cluster_file: The description; None where it stands in no file.
         data_dir: A student's own data as a task sees it, or "".
         program: The user's own program, if it is none of the registry.
         terms: How the run begins, and when it has failed.
@@ -64,7 +64,7 @@ class Order:
     argv: tuple[str, ...]
     plan: Plan
     root: Path
-    cluster_file: Path
+    cluster_file: Path | None
     data_dir: str
     program: OwnProgram | None = None
     terms: Terms = Terms()
@@ -90,7 +90,7 @@ def prepare(order: Order, home: Path) -> RunDir:
         seed=seed if isinstance(seed, int) else None,
         data_dir=order.data_dir,
         cluster=order.plan.cluster_spec(),
-        cluster_file=str(order.cluster_file),
+        cluster_file=str(order.cluster_file or ""),
         cluster_sha256=order.plan.cluster_sha256,
         services=order.experiment.services,
         tasks=tuple(_place(order.plan)),

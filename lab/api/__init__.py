@@ -1,0 +1,35 @@
+"""The lab from Python, for notebooks and scripts.
+
+    from lab import api as lab
+
+    done = lab.run("async-fast", cluster="clusters/book.yaml", epochs=3)
+    print(done.summary.accuracy)
+    done.steps().plot.scatter(x="global_step", y="loss")
+
+It does what the command line does, in the same words: `run` is `lab run`, and leaves the same
+directory. What is wrong is a `LabError` of one line, which may name a flag where Python has an
+argument: `--runs-dir` is `runs_dir=`. TensorFlow is imported by the tasks alone, never here.
+"""
+
+from __future__ import annotations
+
+from lab.api.home import Run, find, runs
+from lab.api.placing import load, plan
+from lab.api.running import run
+from lab.cluster import Cluster
+from lab.errors import DescriptionError, InputError, LabError
+from lab.plan import Plan
+
+__all__ = [
+    "Cluster",
+    "DescriptionError",
+    "InputError",
+    "LabError",
+    "Plan",
+    "Run",
+    "find",
+    "load",
+    "plan",
+    "run",
+    "runs",
+]

@@ -1,0 +1,206 @@
+"""A run from Python, from its start to its end: `lab run` without its command line."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from lab.api.home import Run, home
+from lab.api.placing import AnyPath, described
+from lab.api.words import faults as read_faults
+from lab.api.words import policy, program_words, schedule
+from lab.backends import Environment, Say
+from lab.backends.choose import AUTO, BACKENDS, LOCAL, Choice, backends, check_same, choose
+from lab.backends.proof import prove
+from lab.cli import planning
+from lab.cli.outcome import judge
+from lab.cli.output import say
+from lab.cli.planning import Draft
+from lab.cli.terms import terms
+from lab.cluster import Cluster
+from lab.errors import InputError, LabError
+from lab.images import CURRENT
+from lab.run import project
+from lab.run.brief import watching
+from lab.run.cells import seconds, share, whole
+from lab.run.conduct import conduct
+from lab.run.directory import RunDir
+from lab.run.homecoming import bring_leftovers_home
+from lab.run.launch import Order, prepare
+from lab.run.lifecycle import View
+from lab.run.program import OwnProgram, names_a_program, read_program
+from lab.run.summary import Summary
+from lab.sweep.progress import Watcher
+from lab.task.experiments import Experiment
+from lab.task.protocol import STALL_S
+
+
+def run(
+    experiment: AnyPath,
+    *,
+    cluster: Cluster | AnyPath | None = None,
+    backend: str = LOCAL,
+    gpus: str = AUTO,
+    start: str | Mapping[str, str] | None = None,
+    faults: str | Sequence[str] = (),
+    on_failure: str | None = None,
+    stall: float = STALL_S,
+    ready_within: float | None = None,
+    data_dir: AnyPath | None = None,
+    runs_dir: AnyPath | None = None,
+    keep: bool = False,
+    check: bool = True,
+    quiet: bool = False,
+    args: Sequence[str] = (),
+    **flags: object,
+) -> Run:
+    """Train an experiment from its start to its end.
+
+    Ctrl-C ends it, brings home what there is, and takes down what was booted.
+
+    Args:
+        experiment: An experiment (`lab experiments` lists them), or the path of your own program.
+        cluster: The description, or its file; None: the project's `cluster.yaml`.
+        backend: `local` (processes), `compose` (containers), or `auto`.
+        gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        start: Tasks that start later: `{"worker-1": "10s"}`, or `"worker-1: after 500 steps"`.
+        faults: What is done to it: `["kill worker-1 after 500 steps"]`.
+        on_failure: When a task fails: `fail`, `restart`, `restart:5` or `continue`; None: as the
+            experiment has it.
+        stall: Seconds without a step after which it has failed; 0: no limit.
+        ready_within: Seconds within which every program must be ready; None: as usual.
+        data_dir: Your own data, in the four IDX files; None: those that are shipped.
+        runs_dir: Where runs are kept; None: `LAB_RUNS_DIR`, or `./runs`.
+        keep: Leave the environment up that this run boots; the next one is quicker.
+        check: Whether a run that does not succeed, or finds what it should not, is an error.
+        quiet: Say nothing but warnings.
+        args: Words for a program of your own.
+        **flags: Flags of the program: `epochs=3`, `learning_rate=0.1`.
+
+    Returns:
+        The run, which has ended.
+
+    Raises:
+        InputError: An argument is wrong; nothing was started.
+        LabError: It could not be run; with `check`, also: it did not succeed.
+        KeyboardInterrupt: The user ended it; it is at home, as far as it came.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise LabError("a run is made in the main thread, which hears Ctrl-C", "call it there")
+    if backend not in BACKENDS:
+        raise InputError(f"backend: no {backend!r}", f"choose one of {', '.join(BACKENDS)}")
+    tell = _nothing if quiet else say
+    model, path = described(cluster)
+    root = project.find_root(path or Path(project.DEFAULT_CLUSTER))
+    wanted, own = _subject(str(experiment), model, path, root)
+    words = (*wanted.args, *_own_words(own, wanted, flags), *args)
+    data = project.check_data_dir(None if data_dir is None else str(data_dir), wanted)
+    draft = planning.draft(model, gpus, explain=False, tensorflow=wanted.tensorflow)
+    agreed = terms(
+        wanted,
+        model,
+        draft.plan,
+        own=own is not None,
+        policy=policy(on_failure),
+        start=schedule(start),
+        ready_s=ready_within,
+        stall_s=stall,
+        faults=read_faults(faults),
+    )
+    chosen = choose(backend, draft.plan, root, backends(), tell)
+    order = Order(
+        experiment=wanted,
+        argv=words,
+        plan=draft.plan,
+        root=root,
+        cluster_file=path,
+        data_dir=project.data_dir_inside(data, chosen.backend.name, root),
+        program=own,
+        terms=agreed,
+    )
+    kept = home(runs_dir)
+    if chosen.environment is not None:
+        check_same(chosen.environment, draft.plan, str(path or model.name), root)
+    else:
+        _heed(draft, tell)
+        bring_leftovers_home(chosen.backend, draft.plan.name, kept, tell)
+    made = prepare(order, kept)
+    tell(f"run {made.run_id}: {made.path}")
+    summary = _conducted(made, order, chosen, keep=keep, tell=tell)
+    if check:
+        judge(made, summary)
+    return Run(made)
+
+
+def _subject(
+    word: str, cluster: Cluster, path: Path | None, root: Path
+) -> tuple[Experiment, OwnProgram | None]:
+    """The experiment, and the user's own program where it is none of the registry."""
+    if names_a_program(word):
+        own = read_program(word)
+        return project.experiment_of(own, cluster, CURRENT.tensorflow), own
+    wanted = project.experiment(word)
+    project.check_jobs(wanted, cluster, path or Path(cluster.name), root)
+    project.check_program(wanted, root)
+    return wanted, None
+
+
+def _own_words(
+    own: OwnProgram | None, wanted: Experiment, flags: Mapping[str, object]
+) -> tuple[str, ...]:
+    if own is not None and flags:
+        name, value = next(iter(flags.items()))
+        raise InputError(
+            f"{name!r} is no argument of run, and the flags of {own.path.name} are not known here",
+            f"give them as args=[{f'--{name}={value}'!r}]",
+        )
+    return program_words(wanted, flags)
+
+
+def _heed(draft: Draft, tell: Say) -> None:
+    """Say what is to be said of a plan; cards that others use, in any case."""
+    for notice in draft.plan.notices:
+        tell(notice)
+    for line in draft.busy:
+        say(f"warning: {line}")
+
+
+def _conducted(run: RunDir, order: Order, chosen: Choice, *, keep: bool, tell: Say) -> Summary:
+    """What the run came to."""
+
+    def boot(defer: Callable[[], None]) -> Environment:
+        def check(environment: Environment) -> None:
+            prove(environment, order.plan, tell)
+            defer()
+
+        return chosen.backend.up(order.plan, root=order.root, say=tell, check=check)
+
+    def view() -> AbstractContextManager[View]:
+        silent = nullcontext(Watcher(say))
+        return silent if tell is _nothing else watching(run.read(), say)
+
+    try:
+        summary = conduct(run, boot=boot, found=chosen.environment, keep=keep, view=view, say=tell)
+    except KeyboardInterrupt:
+        say(f"run {run.run_id} was interrupted; what it left is in {run.path}")
+        raise
+    tell(_told(summary))
+    return summary
+
+
+def _told(summary: Summary) -> str:
+    """What a run came to, in one line."""
+    words = [f"run {summary.run_id}: {summary.state}"]
+    if summary.wall_s is not None:
+        words[0] += f" after {seconds(summary.wall_s)}"
+    if summary.global_step is not None:
+        words.append(f"global step {whole(summary.global_step)}")
+    if summary.accuracy is not None:
+        words.append(f"accuracy {share(summary.accuracy)}")
+    return ", ".join(words)
+
+
+def _nothing(_line: str) -> None:
+    """Nothing is said."""

@@ -1,0 +1,91 @@
+"""From Python's arguments to the words of the command line, checked as there."""
+
+from __future__ import annotations
+
+import difflib
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from lab.errors import InputError
+from lab.run.faulting import asked
+from lab.schedule import parse_start
+from lab.task.experiments import Experiment
+from lab.task.faults import Fault
+from lab.task.policy import Policy, parse_policy
+
+T = TypeVar("T")
+
+
+def program_words(experiment: Experiment, flags: Mapping[str, object]) -> tuple[str, ...]:
+    """The flags of a program as it is started with them: `--epochs=3`.
+
+    Args:
+        experiment: The experiment.
+        flags: Name to value; True and False where the program has a switch.
+
+    Raises:
+        InputError: The program has no such flag, or it does not take that value.
+    """
+    words = []
+    for name, value in flags.items():
+        flag = experiment.flags.get(name)
+        if flag is None:
+            near = difflib.get_close_matches(name, experiment.flags, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise InputError(
+                f"{experiment.name!r} has no flag {name!r}",
+                f"{hint}see `lab experiments {experiment.name}`",
+            )
+        raw = str(value).lower() if isinstance(value, bool) else str(value)
+        parsed = read(name, flag.parse, raw)
+        if not flag.is_switch:
+            words.append(f"--{name}={raw}")
+        elif parsed is True:
+            words.append(f"--{name}")
+    return tuple(words)
+
+
+def policy(text: str | None) -> Policy | None:
+    """`fail`, `restart`, `restart:5` or `continue`.
+
+    Raises:
+        InputError: It is none of them.
+    """
+    return None if text is None else read("on_failure", parse_policy, text)
+
+
+def schedule(start: str | Mapping[str, str] | None) -> dict[str, str]:
+    """When tasks start that do not with the others: `worker-1: 10s`, or `{"worker-1": "10s"}`.
+
+    Raises:
+        InputError: It is of neither form.
+    """
+    if not start:
+        return {}
+    pairs = start if isinstance(start, str) else "; ".join(f"{k}: {v}" for k, v in start.items())
+    return read("start", parse_start, pairs)
+
+
+def faults(given: str | Sequence[str]) -> tuple[Fault, ...]:
+    """What is to be done to the run, a text each, or one with semicolons between them.
+
+    Raises:
+        InputError: One of them is none.
+    """
+    text = given if isinstance(given, str) else "; ".join(given)
+    return read("faults", asked, text) if text else ()
+
+
+def read(name: str, parse: Callable[[str], T], raw: str) -> T:
+    """The value of an argument.
+
+    Raises:
+        InputError: It cannot be read; the message names the argument.
+    """
+    try:
+        return parse(raw)
+    except ValueError as error:
+        raise InputError(f"{name}: {raw!r} is not {error}") from error
+    except ArgumentTypeError as error:
+        raise InputError(f"{name}: {error}") from error
