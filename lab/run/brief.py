@@ -123,13 +123,13 @@ class _InNotebook:
         self._handle: Any = None
 
     def __call__(self, line: str) -> None:
-        from IPython.display import display  # type: ignore[import-not-found]  # noqa: PLC0415
+        from IPython.display import display  # noqa: PLC0415  (it is there: it runs this)
 
         if not line:  # what others say has a place of its own
             return
         shown = {"text/plain": line}
         if self._handle is None:
-            self._handle = display(shown, raw=True, display_id=True)
+            self._handle = display(shown, raw=True, display_id=True)  # type: ignore[no-untyped-call]
         else:
             self._handle.update(shown, raw=True)
 

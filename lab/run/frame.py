@@ -75,7 +75,7 @@ def records_frame(
         LabError: `run.json` is missing or unreadable.
     """
     damaged: list[str] = []
-    names = [task for task in _tasks(run) if tasks is None or task in tasks]
+    names = [task for task in recorded_tasks(run) if tasks is None or task in tasks]
     parts = [part for task in names for part in _parts(run.records(task), task, damaged)]
     frame = pd.DataFrame(_together(parts), copy=False)
     frame.attrs[DAMAGED] = tuple(damaged)
@@ -105,9 +105,13 @@ def _warn(line: str) -> None:
     warnings.warn(line, stacklevel=3)
 
 
-def _tasks(run: RunDir) -> list[str]:
-    """Tasks that have records: in the cluster's order, then any others."""
-    there = {path.stem for path in (run.path / "tasks").glob("*.jsonl")}
+def recorded_tasks(run: RunDir) -> list[str]:
+    """Tasks that have records: in the cluster's order, then any others.
+
+    Raises:
+        LabError: `run.json` is missing or unreadable.
+    """
+    there = {path.stem for path in (run.path / "tasks").glob("*.jsonl") if path.is_file()}
     known = [name for name in run.read().task_names() if name in there]
     others = sorted(name for name in there.difference(known) if _TASK.fullmatch(name))
     return [*filter(_TASK.fullmatch, known), *others]
@@ -115,8 +119,6 @@ def _tasks(run: RunDir) -> list[str]:
 
 def _parts(path: Path, task: str, damaged: list[str]) -> Iterator[_Columns]:
     """A task's file in pieces."""
-    if not path.is_file():
-        return
     decoder = msgspec.json.Decoder(_Row)
     first = 1
     with path.open("rb") as file:
@@ -182,11 +184,13 @@ def _value(name: str, raw: object) -> int | float | str | None:
 
 def _columns(task: str, rows: Sequence[Any]) -> _Columns:
     """A column for each field, and one for the task."""
-    columns: _Columns = {"task": pd.Categorical.from_codes(np.zeros(len(rows), np.int8), [task])}
+    names = pd.Index([task], dtype="str")
+    columns: _Columns = {"task": pd.Categorical.from_codes(np.zeros(len(rows), np.int8), names)}
     each = zip(*map(_VALUES, rows), strict=True)
     for (name, kind), values in zip(FIELDS.items(), each, strict=True):
         if kind is str and name in _CATEGORIES:
-            columns[name] = pd.Categorical(values)
+            # Of type `str` also where none of these records has one, so that pieces fit together.
+            columns[name] = pd.Categorical(pd.array(values, dtype="str"))
         elif kind is str:
             columns[name] = np.array(values, object)
         else:
@@ -196,15 +200,22 @@ def _columns(task: str, rows: Sequence[Any]) -> _Columns:
 
 def _together(parts: Sequence[_Columns]) -> _Columns:
     """The pieces as one, in the types of the frame."""
-    nothing = {name: column[:0] for name, column in _columns("", [_Row()]).items()}
-    columns = {name: [part[name] for part in parts] or [nothing[name]] for name in nothing}
-    return {name: _joined(name, pieces) for name, pieces in columns.items()}
+    if not parts:
+        one = {name: _joined(name, [column]) for name, column in _columns("", [_Row()]).items()}
+        return {name: _none_of(column) for name, column in one.items()}
+    return {name: _joined(name, [part[name] for part in parts]) for name in parts[0]}
+
+
+def _none_of(column: Any) -> Any:  # noqa: ANN401  (one of pandas' arrays)
+    """A column of the same type without an element."""
+    none = column[:0]
+    return none.remove_unused_categories() if isinstance(none, pd.Categorical) else none
 
 
 def _joined(name: str, pieces: Sequence[Any]) -> Any:  # noqa: ANN401  (one of pandas' arrays)
     kind = FIELDS.get(name)
     if kind is None or name in _CATEGORIES:
-        return union_categoricals(pieces)
+        return union_categoricals(list(pieces))
     values = np.concatenate(pieces)
     if kind is int:
         return pd.arrays.IntegerArray(values, values == _MISSING)

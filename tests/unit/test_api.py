@@ -1,0 +1,240 @@
+"""The lab from Python: what it takes, what it gives back, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import api
+from lab.api import running
+from lab.backends import Check, Say, no_check
+from lab.errors import InputError, LabError
+from lab.plan import Plan
+from lab.run.directory import RunDir, RunInfo
+from lab.run.summary import Summary, TaskSummary, write_summary
+from lab.task.policy import OnFailure
+from lab.task.protocol import Request, Volume
+from lab.task.states import State
+from tests.unit.fakes import FakeBackend, FakeEnvironment, end, train
+
+CLUSTER = """\
+version: 1
+name: mnist
+nodes: {tf1: {}, tf2: {}, tf3: {}}
+jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf3]}}
+"""
+
+
+class Boots(FakeBackend):
+    """Boots its environment, which is not up before."""
+
+    def find(self, project: str) -> FakeEnvironment | None:
+        return None
+
+    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> FakeEnvironment:
+        say("booting")
+        found = super().up(plan, root=root, say=say, check=check)
+        found.plan = plan
+        return found
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEnvironment]:
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "cluster.yaml").write_text(CLUSTER)
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "mnist_async.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    made = FakeEnvironment(tmp_path / "volume")
+    monkeypatch.setattr(running, "backends", lambda: [Boots("local", made)])
+    yield made
+    for thread in made.threads:
+        thread.join(30)
+
+
+def refusal(**arguments: object) -> str:
+    """What `run` says to these arguments; nothing may have been started, or written."""
+    with pytest.raises(InputError) as caught:
+        api.run(**{"experiment": "async", "gpus": "none", **arguments})  # type: ignore[arg-type]
+    assert not Path("runs").exists()
+    return str(caught.value)
+
+
+def test_a_run_ends_and_tells_what_it_came_to(
+    environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = api.run("async", epochs=2, learning_rate=0.25, seed=4)
+    assert environment.is_down
+    (request,) = environment.runs()
+    assert request.args[-3:] == ("--epochs=2", "--learning_rate=0.25", "--seed=4")
+    assert (done.id, done.path) == (request.run_id, Path("runs") / request.run_id)
+    assert done.info.hyperparameters["epochs"] == 2
+    assert done.info.cluster_file == "cluster.yaml"
+    assert (done.summary.state, done.summary.accuracy) == ("succeeded", 0.75)
+    assert len(done.records()) == 10
+    assert list(done.steps(["worker-1"])["global_step"]) == [200, 300]
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert f"run {done.id}: succeeded" in err
+    assert "booting" in err
+
+
+def test_quiet_is_quiet(environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]) -> None:
+    api.run("async", quiet=True, gpus="none")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_notebook_in_the_project_finds_its_description(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("notebooks").mkdir()
+    monkeypatch.chdir("notebooks")
+    done = api.run("async", runs_dir="../runs")
+    assert done.path.parent == Path("../runs")
+    assert api.runs("../runs") == [done]
+
+
+def test_a_description_that_is_in_memory(environment: FakeEnvironment) -> None:
+    done = api.run("async", cluster=api.load("cluster.yaml"))
+    assert done.info.cluster_file == ""
+    assert done.info.cluster_sha256 == api.plan("cluster.yaml").cluster_sha256
+    assert api.find("last") == api.find(done.id) == done
+
+
+def test_how_it_begins_and_goes_on_is_handed_on(environment: FakeEnvironment) -> None:
+    done = api.run(
+        "async",
+        start={"worker-1": "10s"},
+        faults=["pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps"],
+        on_failure="restart:2",
+        stall=7,
+        ready_within=8.0,
+    )
+    info = done.info
+    assert info.start == {"worker-1": "10s"}
+    assert info.faults == ("pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps")
+    assert (info.on_failure, info.restarts) == (OnFailure.RESTART, 2)
+    assert (info.stall_s, info.ready_s) == (7, 8)
+
+
+def fails(volume: Volume, request: Request) -> None:
+    for task in request.tasks():
+        end(volume, request.run_id, task, State.FAILED, exit_code=3)
+
+
+def test_a_run_that_fails_is_an_error_unless_one_wants_to_see_it(
+    environment: FakeEnvironment,
+) -> None:
+    environment.tasks_do = fails
+    with pytest.raises(LabError, match=r"failed .*exit code 3"):
+        api.run("async", quiet=True)
+    assert environment.is_down
+    assert api.run("async", check=False).summary.state == "failed"
+
+
+def test_ctrl_c_takes_down_what_was_booted(
+    environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        train(environment.volume, environment.runs()[-1])
+        raise KeyboardInterrupt
+
+    environment.tasks_do = lambda *_: None
+    environment.tell = interrupted  # type: ignore[method-assign]
+    ship = environment.ship
+
+    def shipping(run_id: str, offsets: object, *, follow: bool) -> object:
+        if not environment.is_down and len(asked) == 0:
+            asked.append(run_id)
+            interrupted()
+        return ship(run_id, offsets, follow=follow)  # type: ignore[arg-type]
+
+    asked: list[str] = []
+    environment.ship = shipping  # type: ignore[assignment, method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        api.run("async")
+    assert environment.is_down
+    assert f"run {api.find('last').id} was interrupted" in capfd.readouterr().err
+
+
+def test_what_is_wrong_is_said_before_anything_starts(environment: FakeEnvironment) -> None:
+    assert refusal(epoch=3) == (
+        "'async' has no flag 'epoch'; did you mean 'epochs'? see `lab experiments async`"
+    )
+    assert refusal(epochs=0).startswith("epochs: '0' is not a whole number from 1")
+    assert refusal(epochs="3; rm").startswith("epochs: '3; rm' is not")
+    assert refusal(backend="cloud") == ("backend: no 'cloud'; choose one of auto, local, compose")
+    assert refusal(on_failure="panic").startswith("on_failure: 'panic' is not fail, restart")
+    assert refusal(start="soon").startswith("start: 'soon' is not TASK: MOMENT")
+    assert refusal(start={"worker-9": "1s"}).startswith("--start: there is no task 'worker-9'")
+    assert refusal(faults="hug worker-1").startswith("faults: no such fault: ")
+    assert refusal(experiment="asink").startswith("no experiment 'asink'; did you mean 'async'?")
+    assert "no way to pin GPUs" in refusal(gpus="many")
+    Path("mine.py").write_text("")
+    assert refusal(experiment="./mine.py", epochs=2) == (
+        "'epochs' is no argument of run, and the flags of mine.py are not known here;"
+        " give them as args=['--epochs=2']"
+    )
+
+
+def test_a_program_of_ones_own_gets_its_words(environment: FakeEnvironment) -> None:
+    Path("mine.py").write_text("print(1)\n")
+    api.run("mine.py", args=["--depth=3"], quiet=True)
+    (request,) = environment.runs()
+    assert (request.own, request.args) == (True, ("--depth=3",))
+
+
+def test_a_switch_is_given_or_left_out(environment: FakeEnvironment) -> None:
+    api.run("async", log_device_placement=True, quiet=True)
+    api.run("async", log_device_placement=False, quiet=True)
+    first, second = (request.args for request in environment.runs())
+    assert any(word.startswith("--log_device_placement") for word in first)
+    assert "--log_device_placement" not in second
+
+
+def test_only_the_main_thread_hears_ctrl_c(environment: FakeEnvironment) -> None:
+    caught: list[LabError] = []
+
+    def elsewhere() -> None:
+        try:
+            api.run("async")
+        except LabError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join(30)
+    assert str(caught[0]).startswith("a run is made in the main thread")
+    assert not Path("runs").exists()
+
+
+def test_hostile_text_stays_text_in_a_notebook(tmp_path: Path) -> None:
+    evil = "<script>alert(1)</script>\x1b[2J"
+    directory = RunDir(tmp_path / "20261121-0810-async-7f3a")
+    info = RunInfo(
+        directory.run_id, evil, state=State.FAILED, reason=evil, backend=evil, collected=True
+    )
+    directory.create(info)
+    task = TaskSummary(evil, "w", 0, evil, [], evil, 1, 1, None, 3, None, None, None, None, None)
+    summary = Summary(
+        info.run_id, evil, evil, "failed", evil, False, 7, None, None, 0, "", 0.5, 1.0, None, None,
+        0, [task],
+    )  # fmt: skip
+    write_summary(directory, summary)
+    html = api.Run(directory)._repr_html_()
+    assert "<script" not in html
+    assert "\x1b" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J" in html
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    heavy = "{'tensorflow', 'docker', 'pandas', 'numpy', 'scipy', 'matplotlib', 'msgspec'}"
+    code = f"import sys; from lab import api; print(sorted({heavy} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
