@@ -59,6 +59,14 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
+class Words:
+    """All further words, without a flag: one at least. It stands behind every `Word`."""
+
+    help: str
+    shows: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rest:
     """Flags that are handed on to a program, and all words behind `--`, verbatim.
 
@@ -71,7 +79,7 @@ class Rest:
     known: Callable[[str | None], Mapping[str, ProgramFlag]]
 
 
-Kind = Flag | Switch | Word | Rest
+Kind = Flag | Switch | Word | Words | Rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +172,7 @@ def _parser(parameter: Parameter) -> Callable[[str], Any]:
     match parameter.kind:
         case Switch():
             return boolean
-        case Rest():
+        case Rest() | Words():
             return lambda raw: tuple(json.loads(raw))
         case _:
             return parameter.kind.parse
@@ -174,8 +182,11 @@ def _texts(command: str, known: Sequence[Parameter], words: Sequence[str]) -> di
     """Match words with parameters; the text of each that was given."""
     given = _read(command, known, words)
     places = [parameter for parameter in known if isinstance(parameter.kind, Word)]
+    several = next((each for each in known if isinstance(each.kind, Words)), None)
     hint = f"see `lab {command} --help`"
-    if len(given.words) > len(places):
+    if several is not None and len(given.words) > len(places):
+        given.texts[several.name] = json.dumps(given.words[len(places) :])
+    elif len(given.words) > len(places):
         stray = given.words[len(places)]
         flags = [f"--{parameter.flag}" for parameter in known if parameter not in places]
         near = suggestion(f"--{stray}", flags)
@@ -199,7 +210,7 @@ def placeholder(parameter: Parameter) -> str:
     """How a parameter that is needed is shown: `EXPERIMENT`, or `--over QUANTITIES`."""
     if isinstance(parameter.kind, Flag):
         return f"--{parameter.flag} {parameter.kind.shows}"
-    shown = parameter.kind.shows if isinstance(parameter.kind, Word) else ""
+    shown = parameter.kind.shows if isinstance(parameter.kind, Word | Words) else ""
     return shown or parameter.flag.upper()
 
 

@@ -124,6 +124,31 @@ COMMANDS: Final[Mapping[str, Command]] = {
             matters=True,
         ),
         Command(
+            "compare",
+            RUN,
+            "runs side by side: how they were made, what came out, difference and ratio",
+            (
+                ("lab compare 20260101-0000 last", "the newest run, held against another"),
+                ("lab compare 20260101-0000 last --json", "the same for a program"),
+            ),
+            "compare",
+        ),
+        Command(
+            "tensorboard",
+            RUN,
+            "show runs in TensorBoard, on a page of this machine alone",
+            (
+                ("lab tensorboard last --port 6006", "the newest run; Ctrl-C ends it"),
+                ("lab tensorboard --write-only", "all runs at home: the files of events alone"),
+            ),
+            "tensorboard",
+            notes=(
+                "The files are made of the records: `runs/<id>/tb/<task>/`, anew where these are",
+                "newer. A program's own summaries are shown beside. Of a run that is under way you",
+                "see what there is at the start.",
+            ),
+        ),
+        Command(
             "predict",
             RUN,
             "let a run's saved model answer: its accuracy, some digits, a picture of your own",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from lab.cli.arguments import Flag, Parameter, Rest, Switch, Word, parameters, placeholder
+from lab.cli.arguments import Flag, Parameter, Rest, Switch, Word, Words, parameters, placeholder
 from lab.cli.catalogue import COMMANDS, DESCRIBE, ENVIRONMENT, HELP, RUN, Command
 
 _HEADINGS: Final = {
@@ -62,7 +62,7 @@ def of_command(command: Command, function: Callable[..., None], named: str | Non
     """
     known = parameters(function)
     lines = [f"lab {command.name}: {command.summary}", "", f"usage: {_usage(command, known)}"]
-    places = [parameter for parameter in known if isinstance(parameter.kind, Word)]
+    places = [parameter for parameter in known if isinstance(parameter.kind, Word | Words)]
     if places:
         lines += ["", *_lines([(placeholder(each), each.kind.help) for each in places])]
     flags = [parameter for parameter in known if isinstance(parameter.kind, Flag | Switch)]
@@ -92,6 +92,9 @@ def _usage(command: Command, known: list[Parameter]) -> str:
         if isinstance(parameter.kind, Word):
             shown = placeholder(parameter)
             words.append(shown if parameter.required else f"[{shown}]")
+        elif isinstance(parameter.kind, Words):
+            shown = placeholder(parameter)
+            words += [shown, f"[{shown} …]"] if parameter.required else [f"[{shown} …]"]
         elif isinstance(parameter.kind, Flag) and parameter.required:
             words.append(placeholder(parameter))
     if any(isinstance(parameter.kind, Flag | Switch) for parameter in known):

@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lab.cli.arguments import Flag, Parameter, Rest, Switch, Word, parameters
+from lab.cli.arguments import Flag, Parameter, Rest, Switch, Word, Words, parameters
 from lab.cli.catalogue import COMMANDS, Command
 from lab.task.experiments import EXPERIMENTS
 
-_ASKED: Final = {"run": "runs", "task": "tasks", "name": "environments"}
+_ASKED: Final = {"run": "runs", "runs": "runs", "task": "tasks", "name": "environments"}
 """From a parameter's name to the kind of answers that can stand there."""
+
+_SEVERAL: Final = 10
+"""So many words are completed where a command takes any number of them."""
 
 _NEW: Final = frozenset({("init", "name")})
 """Commands and their parameters that name what is not there yet."""
@@ -91,6 +94,7 @@ def _line(command: Command) -> Line:
     known = parameters(module.command)
     options = [_option(command, each) for each in known if isinstance(each.kind, Flag | Switch)]
     words = [each for each in known if isinstance(each.kind, Word)]
+    words += [each for each in known if isinstance(each.kind, Words) for _ in range(_SEVERAL)]
     rests = [each.kind for each in known if isinstance(each.kind, Rest)]
     for rest in rests:
         options += _of_programs(rest)
@@ -114,7 +118,7 @@ def _option(command: Command, parameter: Parameter) -> Option:
 
 def _value(command: Command, parameter: Parameter) -> Value:
     kind = parameter.kind
-    shows = kind.shows if isinstance(kind, Flag | Word) else ""
+    shows = kind.shows if isinstance(kind, Flag | Word | Words) else ""
     words = getattr(kind.parse, "choices", ()) if isinstance(kind, Flag | Word) else ()
     name = parameter.flag
     if name == "experiment":

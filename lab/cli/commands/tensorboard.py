@@ -1,0 +1,59 @@
+"""`lab tensorboard [RUN…]`."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from lab.cli.arguments import Flag, Switch, Words
+from lab.cli.options import RunsDir
+from lab.cli.output import say
+from lab.cli.values import whole
+from lab.errors import InputError
+from lab.run.directory import RunDir, all_runs, find_run, runs_dir
+from lab.tensorboard.files import link, write_events
+
+_LAST_PORT = 65535
+
+
+def command(
+    *,
+    runs: Annotated[
+        tuple[str, ...], Words("runs' ids, or last (default: all that are at home)", shows="RUN")
+    ] = (),
+    port: Annotated[
+        int, Flag("of 127.0.0.1 (default: one that is free)", whole(1, _LAST_PORT), shows="PORT")
+    ] = 0,
+    write_only: Annotated[bool, Switch("write the files of events, and serve nothing")] = False,
+    runs_dir_: RunsDir = None,
+) -> None:
+    """Show runs in TensorBoard, until Ctrl-C."""
+    wanted = _wanted(runs, runs_dir(runs_dir_))
+    written = [path for run in wanted for path in write_events(run, say)]
+    say(f"files of events: {len(written)} written, see {wanted[-1].path / 'tb'}")
+    if write_only:
+        for path in written:
+            print(path)
+        return
+    # Imported here: TensorBoard costs a second, and not every call needs it.
+    from lab.tensorboard.server import serve  # noqa: PLC0415
+
+    alone = len(wanted) == 1
+    with tempfile.TemporaryDirectory(prefix="lab-tensorboard-") as folder:
+        link({"" if alone else run.run_id: run for run in wanted}, Path(folder))
+        print(serve(Path(folder), port), flush=True)
+        say("Ctrl-C ends it")
+        threading.Event().wait()
+
+
+def _wanted(words: Sequence[str], home: Path) -> list[RunDir]:
+    """The runs that are meant, each once."""
+    if not words:
+        found = all_runs(home)
+        if not found:
+            raise InputError(f"no run in {home}", "start one with `lab run async`")
+        return found
+    return list({run.run_id: run for run in (find_run(word, home) for word in words)}.values())

@@ -1,0 +1,1 @@
+"""Runs side by side: how they were made, and what each came to."""

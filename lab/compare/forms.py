@@ -1,0 +1,54 @@
+"""How a figure looks, a difference and a ratio: as precise as each is of use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from lab.run.cells import loss, rate, seconds, share, whole
+from lab.run.result import number
+
+_SHORT_S: Final = 0.1  # below it, milliseconds say more
+_SMALL: Final = 100  # below it, a rate or a ratio has decimals
+
+
+def figure(value: float | None, unit: str) -> str:
+    """A figure with its unit; nothing where there is none."""
+    return "" if value is None else _FORMS.get(unit, _plain)(value)
+
+
+def signed(value: float | None, unit: str) -> str:
+    """A difference: what is more has a sign, too."""
+    return f"+{figure(value, unit)}" if value and value > 0 else figure(value, unit)
+
+
+def ratio(value: float | None) -> str:
+    """A ratio; nothing where there is none."""
+    if value is None:
+        return ""
+    return f"{value:.3f}" if abs(value) < _SMALL else f"{value:,.0f}"
+
+
+def _time(value: float) -> str:
+    return f"{1000 * value:.2f} ms" if abs(value) < _SHORT_S else seconds(value)
+
+
+def _rate(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < _SMALL else rate(value)
+
+
+def _plain(value: float) -> str:
+    return number(float(f"{value:.5g}"))
+
+
+_FORMS: Final[Mapping[str, Callable[[float], str]]] = {
+    "share": share,
+    "loss": loss,
+    "count": lambda value: whole(round(value)),
+    "1/s": _rate,
+    "s": _time,
+    "byte": lambda value: f"{value / 2**30:.2f} GiB",
+    "W": lambda value: f"{value:.0f} W",
+    "updates": lambda value: f"{value:.2f}",
+}
+"""Unit to form."""

@@ -1,0 +1,182 @@
+"""Runs side by side on a terminal, and for a program."""
+
+from __future__ import annotations
+
+import shutil
+import string
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rich.table import Table
+from rich.text import Text
+
+from lab.compare.figures import Found, Row, rows
+from lab.compare.forms import figure, ratio, signed
+from lab.compare.making import differing
+from lab.run.cells import PIPE_WIDTH, Cell, state_cell, table_of
+from lab.run.summary import Summary
+from lab.task.text import short, visible
+
+_NAME: Final = 24  # columns of a figure's name, and of a setting's
+_THREE: Final = 30  # of a run's figure, its difference and its ratio
+_TEXT: Final = 26  # of a text
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the runs.
+
+    Attributes:
+        summary: What it came to.
+        started_unix: When it was asked for, in seconds since the epoch.
+        made: How it was made.
+        figures: Of the run as a whole.
+        tasks: Task to its figures.
+    """
+
+    summary: Summary
+    started_unix: float
+    made: Mapping[str, str]
+    figures: Found
+    tasks: Mapping[str, Found]
+
+
+def as_json(sides: Sequence[Side]) -> dict[str, Any]:
+    """All of it for a program; differences and ratios are to the first run."""
+    made, alike = differing([side.made for side in sides])
+    return {
+        "runs": [
+            {
+                "run_id": side.summary.run_id,
+                "experiment": side.summary.experiment,
+                "backend": side.summary.backend,
+                "state": side.summary.state,
+                "started_unix": side.started_unix,
+                "updates_conserved": side.summary.updates_conserved,
+            }
+            for side in sides
+        ],
+        "made": made,
+        "alike": {name: sides[0].made[name] for name in alike},
+        "figures": [_row_as_json(row) for row in rows([side.figures for side in sides])],
+        "tasks": {
+            task: [_row_as_json(row) for row in _of_task(sides, task)] for task in _tasks(sides)
+        },
+    }
+
+
+def tables(sides: Sequence[Side]) -> Iterator[Table | Text]:
+    """What is shown, one below the other; the runs are called A, B, C."""
+    letters = [_letter(place) for place in range(len(sides))]
+    yield _legend(letters, sides)
+    made, alike = differing([side.made for side in sides])
+    if made:
+        for block in _blocks(len(sides), _TEXT, _NAME + _TEXT):
+            heads = ["made otherwise", *(letters[place] for place in block)]
+            yield _made_table(heads, made, block)
+    yield Text(visible(f"alike: {', '.join(alike)}" if alike else "nothing is alike"), "dim")
+    parts = {"what came out": rows([side.figures for side in sides])}
+    parts |= {task: _of_task(sides, task) for task in _tasks(sides)}
+    for block in _blocks(len(sides), _THREE, _NAME + _THREE // 2):
+        yield _figures_table(parts, block, letters)
+
+
+def _legend(letters: Sequence[str], sides: Sequence[Side]) -> Table:
+    columns = ("", "run", "experiment", "backend", "state", "updates")
+    return table_of(
+        columns,
+        [
+            (
+                letter,
+                side.summary.run_id,
+                short(side.summary.experiment, _NAME),
+                side.summary.backend,
+                state_cell(side.summary.state),
+                _KEPT[side.summary.updates_conserved],
+            )
+            for letter, side in zip(letters, sides, strict=True)
+        ],
+    )
+
+
+_KEPT: Final[Mapping[bool | None, Cell]] = {
+    True: "all kept",
+    False: Text("LOST", "bold red"),
+    None: "",
+}
+
+
+def _made_table(heads: Sequence[str], made: Mapping[str, list[str]], block: list[int]) -> Table:
+    lines = [[name, *(texts[place] for place in block)] for name, texts in made.items()]
+    found = table_of(heads, lines)
+    for column in found.columns[1:]:
+        column.no_wrap, column.overflow = False, "fold"
+    return found
+
+
+def _figures_table(
+    parts: Mapping[str, Sequence[Row]], block: list[int], letters: Sequence[str]
+) -> Table:
+    title, *others = parts
+    heads = [title, f">{letters[0]}"]
+    for place in block[1:]:
+        heads += [f">{letters[place]}", f">{letters[place]} - A", f">{letters[place]} / A"]
+    lines: list[list[Cell]] = []
+    for part in (title, *others):
+        found = [row for row in parts[part] if not row.is_trouble_that_never_came]
+        if found and part != title:
+            lines += [[""], [Text(visible(part), "bold")]]
+        lines += [_figures_line(row, block) for row in found]
+    return table_of(heads, lines)
+
+
+def _figures_line(row: Row, block: list[int]) -> list[Cell]:
+    cells: list[Cell] = [short(row.name, _NAME), figure(row.values[0], row.unit)]
+    differences, ratios = row.differences, row.ratios
+    for place in block[1:]:
+        cells += [
+            figure(row.values[place], row.unit),
+            signed(differences[place], row.unit),
+            ratio(ratios[place]),
+        ]
+    return cells
+
+
+def _blocks(runs: int, width: int, first: int) -> Iterator[list[int]]:
+    """The first run with as many others as fit beside it, until all have been shown.
+
+    Args:
+        runs: How many there are.
+        width: Columns that each other run takes.
+        first: Columns that names and the first run take.
+    """
+    there = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    fit = max(1, (there - first) // width)
+    for start in range(1, runs, fit):
+        yield [0, *range(start, min(start + fit, runs))]
+
+
+def _tasks(sides: Sequence[Side]) -> list[str]:
+    return list(dict.fromkeys(task for side in sides for task in side.tasks))
+
+
+def _of_task(sides: Sequence[Side], task: str) -> list[Row]:
+    return rows([side.tasks.get(task, {}) for side in sides])
+
+
+def _row_as_json(row: Row) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "unit": row.unit,
+        "values": list(row.values),
+        "differences": row.differences,
+        "ratios": row.ratios,
+    }
+
+
+def _letter(place: int) -> str:
+    """What a run is called: A to Z, then A1."""
+    again, at = divmod(place, len(string.ascii_uppercase))
+    return string.ascii_uppercase[at] + (str(again) if again else "")

@@ -1,0 +1,107 @@
+"""The event files of a run: `tb/<task>/` in its directory, written anew where records are newer."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from lab.backends import Say
+from lab.errors import LabError
+from lab.run.directory import RunDir
+
+FOLDER: Final = "tb"
+EVENTS: Final = "events.out.tfevents.lab"
+"""The file of events that is made of a task's records; a program may have put its own beside it."""
+
+_MARK: Final = "tfevents"
+"""What TensorBoard knows a file of events by, anywhere in its name."""
+
+
+def write_events(run: RunDir, say: Say) -> list[Path]:
+    """Write the events of every task whose records are newer than they are.
+
+    Args:
+        run: The run; of one that is under way, what there is now.
+        say: Receives a line where records are damaged.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        LabError: `run.json` is missing or unreadable, or a link stands in the way.
+        OSError: A file cannot be written.
+    """
+    from lab.run.frame import recorded_tasks  # noqa: PLC0415  (pandas)
+
+    written = []
+    for task in recorded_tasks(run):
+        path = run.path / FOLDER / task / EVENTS
+        # Looked at before they are read: what comes meanwhile makes them newer again.
+        moment_ns = run.records(task).stat().st_mtime_ns
+        current = path.is_file() and path.stat().st_mtime_ns == moment_ns
+        if not current and _write(run, task, path, moment_ns, say):
+            written.append(path)
+    return written
+
+
+def _write(run: RunDir, task: str, path: Path, moment_ns: int, say: Say) -> bool:
+    """Replace one file of events; it is as old as the records that it is made of.
+
+    Returns:
+        Whether there is one: a parameter server may have nothing to draw.
+    """
+    from lab.run.frame import records_frame  # noqa: PLC0415
+    from lab.tensorboard.events import write  # noqa: PLC0415
+
+    for folder in (path.parent.parent, path.parent):
+        if folder.is_symlink():
+            raise LabError(f"{folder} is a link, and nothing is written there", "remove it")
+        folder.mkdir(exist_ok=True)
+    # Without the mark in its name: a TensorBoard that is up shall not find half of it.
+    temporary = path.with_name(f".{secrets.token_hex(4)}")
+    try:
+        with temporary.open("xb") as file:
+            count = write(records_frame(run, [task], say=say), file)
+        if not count:
+            path.unlink(missing_ok=True)
+            return False
+        os.utime(temporary, ns=(moment_ns, moment_ns))
+        temporary.replace(path)
+        return True
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def places(run: RunDir) -> dict[str, Path]:
+    """Every directory of a run that holds events, by the name that it has in TensorBoard.
+
+    What is made of the records has the task's name; a program's own summaries have that of their
+    directory, and where it wrote them beside, they are shown together.
+    """
+    found: dict[str, Path] = {}
+    for folder, names, files in os.walk(run.path):
+        path = Path(folder)
+        names.sort()
+        if any(_MARK in file for file in files):
+            inside = path.relative_to(run.path)
+            task = inside.parent == Path(FOLDER)
+            found[inside.name if task else inside.as_posix()] = path
+            names.clear()  # TensorBoard itself looks below
+    return found
+
+
+def link(wanted: Mapping[str, RunDir], into: Path) -> None:
+    """Lay out links to all events of some runs, as TensorBoard is to show them.
+
+    Args:
+        wanted: What each run is called there; "" for one that is shown alone.
+        into: An empty directory.
+    """
+    for name, run in wanted.items():
+        for place, folder in places(run).items():
+            target = into / name / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.symlink_to(folder.resolve())

@@ -1,0 +1,222 @@
+"""`lab compare`: how runs were made, what each came to, difference and ratio."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.cli import main
+from lab.compare.figures import Row, rows
+from lab.compare.making import differing, made
+from lab.run.directory import RunDir, RunInfo
+from lab.task.policy import OnFailure
+from lab.task.protocol import TaskStatus
+from lab.task.states import State
+from tests.unit.fakes import record
+
+A, B, C = "20261121-0810-async-aaaa", "20261121-0811-async-bbbb", "20261121-0812-sync-cccc"
+
+
+def make(home: Path, run_id: str, loss: float = 0.5, steps: int = 100, **facts: Any) -> RunDir:
+    """A run of one worker, as it is at home."""
+    defaults: dict[str, Any] = {
+        "experiment": "async",
+        "state": State.SUCCEEDED,
+        "backend": "local",
+        "cluster": {"ps": ["tf1:2222"], "worker": ["tf2:2222"]},
+        "hyperparameters": {"epochs": 2},
+        "versions": {"lab": "0.1.0"},
+        "started_unix": 1000.0,
+        "stopped_unix": 1010.0,
+        "collected": True,
+    }
+    run = RunDir(home / run_id)
+    run.create(RunInfo(run_id, **{**defaults, **facts}))
+    lines = [
+        record("worker-0", n, local_step=n * steps, global_step=n * steps, loss=loss, staleness=n,
+               time_unix=1002.0 + n, step_time_s=0.01)
+        for n in range(3)
+    ]  # fmt: skip
+    lines.append(record("worker-0", 3, "eval", accuracy=0.5 + steps / 1000))
+    records = run.records("worker-0")
+    records.parent.mkdir()
+    records.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run.path / "status").mkdir()
+    for task in ("ps-0", "worker-0"):
+        status = TaskStatus(task, State.SUCCEEDED, started_unix=1000.0, ended_unix=1008.0)
+        run.status(task).write_text(status.to_json())
+    return run
+
+
+@pytest.fixture
+def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def call(*words: str) -> str:
+        assert main(["compare", *words, "--runs-dir", str(tmp_path)]) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
+def of(text: str, name: str) -> list[str]:
+    """The cells of a table's row."""
+    (line,) = [line for line in text.splitlines() if line.startswith(f"{name}  ")]
+    return line[len(name) :].split()
+
+
+def test_two_runs_side_by_side(tmp_path: Path, compare: Callable[..., str]) -> None:
+    make(tmp_path, A, hyperparameters={"epochs": 2, "seed": 1})
+    make(tmp_path, B, loss=0.25, steps=150, hyperparameters={"epochs": 2, "seed": 2},
+         faults=("kill worker-0 after 5 steps",))  # fmt: skip
+    text = compare(A, B)
+    assert of(text, "seed") == ["1", "2"]
+    assert of(text, "faults") == ["kill", "worker-0", "after", "5", "steps"]
+    assert of(text, "global step") == ["200", "300", "+100", "1.500"]
+    assert of(text, "global steps/s") == ["100", "150", "+50", "1.500"]
+    assert of(text, "last loss of a worker") == ["0.5000", "0.2500", "-0.2500", "0.500"]
+    assert "10.00 ms" in text
+    assert "alike: experiment, backend, tasks, GPUs, epochs" in text
+    assert "records lost" not in text  # nothing of the kind has happened
+
+
+def test_the_same_for_a_program(tmp_path: Path, compare: Callable[..., str]) -> None:
+    make(tmp_path, A)
+    make(tmp_path, B, steps=150, backend="compose")
+    found = json.loads(compare(A, B, "--json"))
+    assert [run["run_id"] for run in found["runs"]] == [A, B]
+    assert found["made"] == {"backend": ["local", "compose"]}
+    assert found["alike"]["epochs"] == "2"
+    figures = {row["name"]: row for row in found["figures"]}
+    assert figures["staleness"]["values"] == [1.0, 1.0]
+    assert figures["step time"] == {
+        "name": "step time", "unit": "s", "values": [0.01, 0.01], "differences": [0.0, 0.0],
+        "ratios": [1.0, 1.0],
+    }  # fmt: skip
+    assert figures["records lost"]["values"] == [0, 0]
+    of_worker = {row["name"]: row["values"] for row in found["tasks"]["worker-0"]}
+    assert of_worker["accuracy"] == [0.6, 0.65]
+    assert of_worker["time"] == [8.0, 8.0]
+
+
+def test_it_fits_a_terminal_of_80_columns_however_many_runs_there_are(
+    tmp_path: Path, compare: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, run_id in enumerate((A, B, C), 1):
+        make(tmp_path, run_id, steps=number * 123_456, argv=(f"--file={'x' * 300}{number}",))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("lab.run.cells.PIPE_WIDTH", 80)
+    monkeypatch.setattr("lab.compare.view.PIPE_WIDTH", 80)
+    text = compare(A, B, C)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    parts = [line.split() for line in text.splitlines() if line.startswith("global step ")]
+    assert parts == [
+        ["global", "step", "246,912", "493,824", "+246,912", "2.000"],
+        ["global", "step", "246,912", "740,736", "+493,824", "3.000"],
+    ]
+    assert "".join(text.split()).count("x" * 20) >= 3
+
+
+def test_many_runs_have_letters_of_their_own(tmp_path: Path, compare: Callable[..., str]) -> None:
+    names = [f"20261121-0810-async-{number:04x}" for number in range(28)]
+    for name in names:
+        make(tmp_path, name)
+    found = compare(*names)
+    assert f"Z   {names[25]}" in found
+    assert f"A1  {names[26]}" in found
+
+
+def test_a_task_that_one_run_has_not_is_left_empty(
+    tmp_path: Path, compare: Callable[..., str]
+) -> None:
+    make(tmp_path, A)
+    make(tmp_path, B, cluster={"worker": ["tf2:2222", "tf3:2222"]})
+    found = json.loads(compare(A, B, "--json"))
+    assert {row["name"]: row["values"] for row in found["tasks"]["ps-0"]} == {"time": [8.0, None]}
+    assert "worker-1" in found["tasks"]
+
+
+def test_hostile_text_stays_text(tmp_path: Path, compare: Callable[..., str]) -> None:
+    evil = "\x1b]0;owned\x07[bold red]x[/]"
+    make(tmp_path, A)
+    run = make(tmp_path, B, backend=evil, hyperparameters={evil: evil}, faults=(evil,), seed=3)
+    line = record("worker-0", 4, "result", name=evil, value=1.0)
+    with run.records("worker-0").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    text = compare(A, B)
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert r"\x1b]0;owned\x07[bold red]x[/]" in text
+
+
+def test_what_a_file_holds_in_place_of_pairs_ends_nothing(
+    tmp_path: Path, compare: Callable[..., str]
+) -> None:
+    make(tmp_path, A)
+    make(tmp_path, B, hyperparameters=[1], versions="x", provenance=7, git=[], start=3)
+    assert json.loads(compare(A, B, "--json"))["made"]["epochs"] == ["2", ""]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((A,), "`lab compare` needs OTHER; see `lab compare --help`"),
+        ((), "`lab compare` needs RUN; see `lab compare --help`"),
+        ((A, B, A), f"run {A} is named twice; name another one"),
+        ((A, "nothing"), "no run 'nothing' in "),
+    ],
+)
+def test_what_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+) -> None:
+    make(tmp_path, A)
+    make(tmp_path, B)
+    assert main(["compare", *words, "--runs-dir", str(tmp_path)]) == 2
+    assert f"error: {expected}" in capsys.readouterr().err
+
+
+def test_how_a_run_was_made(tmp_path: Path) -> None:
+    run = make(
+        tmp_path, A, own=True, program="mine.py", argv=("--epochs=2", "--depth", "3"),
+        on_failure=OnFailure.RESTART, restarts=2, listing=True, mend=True,
+        start={"worker-0": "10s"}, git={"commit": "c0ffee" * 7, "dirty": True},
+        provenance={"image": "sha256:" + "ab" * 32},
+    )  # fmt: skip
+    facts = made(run, run.read())
+    assert facts["other words"] == "--depth 3"
+    assert facts["on failure"] == "restart, 2 times"
+    assert facts["printed program"] == "as printed, mended"
+    assert facts["start"] == "worker-0: 10s"
+    assert facts["commit"] == "c0ffeec0ffee with changes"
+    assert facts["image (tasks)"] == "abababababab"
+    assert "resumed from" not in facts
+    run.program.mkdir()
+    (run.program / "mine.py").write_text("1")
+    first = made(run, run.read())["program"]
+    (run.program / "mine.py").write_text("2")
+    assert made(run, run.read())["program"] != first
+
+
+def test_what_differs_keeps_its_order() -> None:
+    found, alike = differing([{"a": "1", "b": "2"}, {"b": "2", "c": "3", "a": "0"}])
+    assert found == {"a": ["1", "0"], "c": ["", "3"]}
+    assert alike == ["b"]
+
+
+def test_a_figure_without_a_ratio() -> None:
+    assert Row("x", "", [0, 2, None]).differences == [0, 2, None]
+    assert Row("x", "", [0, 2, None]).ratios == [None, None, None]
+    assert Row("x", "", [None, 2.0]).differences == [None, None]
+    assert Row("x", "", [5e-324, 1e308]).ratios == [1.0, None]
+    assert rows([{"x": (None, "s")}, {"x": (None, "s")}]) == []
+
+
+def test_no_number_is_no_figure(tmp_path: Path, compare: Callable[..., str]) -> None:
+    make(tmp_path, A, loss=math.nan)
+    make(tmp_path, B)
+    found = {row["name"]: row for row in json.loads(compare(A, B, "--json"))["figures"]}
+    assert found["last loss of a worker"]["values"] == [None, 0.5]

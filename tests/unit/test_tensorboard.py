@@ -1,0 +1,239 @@
+"""`lab tensorboard`: events of every record, files that are as old as the records, one page."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+from lab.cli import main
+from lab.errors import LabError
+from lab.run.directory import RunDir, RunInfo
+from lab.tensorboard.files import EVENTS, link, places, write_events
+from tests.unit.fakes import record
+
+RUN_ID = "20261121-0810-async-aaaa"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    made = RunDir(tmp_path / RUN_ID)
+    made.create(RunInfo(RUN_ID, "async", cluster={"ps": ["a:1"], "worker": ["b:1", "c:1"]}))
+    (made.path / "tasks").mkdir()
+    write(made, "ps-0", record("ps-0", 0, "start", time_unix=1000.0))
+    for task in ("worker-0", "worker-1"):
+        write(
+            made,
+            task,
+            record(task, 0, "start", time_unix=1000.0),
+            step(task, 1, local_step=100, global_step=210, loss=0.5, time_unix=1001.0),
+            step(task, 2, local_step=300, global_step=400, staleness=2, time_unix=1002.0,
+                 step_time_s=0.25),
+            record(task, 3, "eval", accuracy=0.75, global_step=400, time_unix=1002.5),
+        )  # fmt: skip
+    return made
+
+
+def step(task: str, seq: int, **fields: object) -> dict[str, object]:
+    return record(task, seq, "step", **fields)
+
+
+def write(run: RunDir, task: str, *lines: object) -> None:
+    with run.records(task).open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def events(run: RunDir, task: str) -> list[tuple[float, int, dict[str, float]]]:
+    """What TensorBoard itself reads; checksums and all."""
+    path = run.path / "tb" / task / EVENTS
+    loader = LegacyEventFileLoader(str(path))
+    first, *others = loader.Load()
+    assert first.file_version == "brain.Event:2"
+    return [
+        (each.wall_time, each.step, {v.tag: v.simple_value for v in each.summary.value})
+        for each in others
+    ]
+
+
+def test_every_record_that_says_something_is_an_event(run: RunDir) -> None:
+    written = write_events(run, print)
+    assert [path.parent.name for path in written] == ["worker-0", "worker-1"]
+    assert events(run, "worker-0") == [
+        (1001.0, 210, {"training/loss": 0.5, "work/local_step": 100.0}),
+        (1002.0, 400, {"training/staleness": 2.0, "work/local_step": 300.0,
+                       "work/local_steps_per_s": 200.0, "work/step_time_ms": 250.0}),
+        (1002.5, 400, {"training/accuracy": 0.75}),
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_drawn_is_left_out(run: RunDir) -> None:
+    run.records("worker-0").unlink()
+    write(
+        run,
+        "worker-0",
+        step("worker-0", 0, global_step=1, loss=float("nan"), time_unix=1e300),
+        step("worker-0", 1, global_step=2, loss=float("inf"), staleness=1, time_unix=1003.0),
+        step("worker-0", 2, loss=0.5),
+        step("worker-0", 3, local_step=7, loss=0.25, time_unix=float("nan")),
+        step("worker-0", 4, global_step=-(2**62), loss="low", staleness=3, time_unix=-1.0),
+    )
+    said: list[str] = []
+    write_events(run, said.append)
+    assert events(run, "worker-0") == [
+        (1003.0, 2, {"training/staleness": 1.0}),
+        (1003.0, 7, {"training/loss": 0.25, "work/local_step": 7.0}),
+        (1003.0, -(2**62), {"training/staleness": 3.0}),
+    ]
+    assert len(said) == 1
+    assert "loss of another type" in said[0]
+
+
+def test_a_second_attempt_has_a_speed_of_its_own(run: RunDir) -> None:
+    run.records("worker-0").unlink()
+    attempts = ((0, 100, 1000.0), (0, 200, 1001.0), (1, 50, 1002.0), (1, 60, 1003.0))
+    write(run, "worker-0", *(
+        {**step("worker-0", n, local_step=local, global_step=local, time_unix=at), "attempt": which}
+        for n, (which, local, at) in enumerate(attempts)
+    ))  # fmt: skip
+    write_events(run, print)
+    found = [each.get("work/local_steps_per_s") for _, _, each in events(run, "worker-0")]
+    assert found == [None, 100.0, None, 10.0]
+
+
+def test_files_are_written_anew_only_where_records_are_newer(run: RunDir) -> None:
+    write_events(run, print)
+    assert write_events(run, print) == []
+    write(run, "worker-1", step("worker-1", 4, global_step=500, loss=0.1, time_unix=1004.0))
+    os.utime(run.records("worker-1"), ns=(1, 1))  # whatever the clock says: of another moment
+    assert [path.parent.name for path in write_events(run, print)] == ["worker-1"]
+    assert events(run, "worker-1")[-1][1] == 500
+    assert sorted(path.name for path in (run.path / "tb/worker-1").iterdir()) == [EVENTS]
+
+
+def test_a_disk_that_is_full_leaves_the_old_file(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_events(run, print)
+    before = (run.path / "tb/worker-0" / EVENTS).read_bytes()
+    write(run, "worker-0", step("worker-0", 4, global_step=500, loss=0.1))
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lab.tensorboard.events.write", full)
+    with pytest.raises(OSError, match="No space"):
+        write_events(run, print)
+    assert (run.path / "tb/worker-0" / EVENTS).read_bytes() == before
+    assert sorted(path.name for path in (run.path / "tb/worker-0").iterdir()) == [EVENTS]
+
+
+def test_nothing_is_written_through_a_link(run: RunDir, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (run.path / "tb").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LabError, match=r"tb is a link, and nothing is written there; remove it"):
+        write_events(run, print)
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_programs_own_summaries_are_shown_beside(run: RunDir, tmp_path: Path) -> None:
+    write_events(run, print)
+    for folder in ("tb/worker-0", "tb/evaluator-0", "my/logs", "my/logs/deeper"):
+        (run.path / folder).mkdir(parents=True, exist_ok=True)
+        (run.path / folder / "events.out.tfevents.1.host").write_bytes(b"")
+    assert places(run) == {
+        "worker-0": run.path / "tb/worker-0",
+        "worker-1": run.path / "tb/worker-1",
+        "evaluator-0": run.path / "tb/evaluator-0",
+        "my/logs": run.path / "my/logs",
+    }
+    (tmp_path / "page").mkdir()
+    link({"": run, "other": run}, tmp_path / "page")
+    assert (tmp_path / "page/my/logs/deeper/events.out.tfevents.1.host").is_file()
+    assert (tmp_path / "page/other/worker-0" / EVENTS).is_file()
+
+
+def test_files_alone(
+    run: RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_RUNS_DIR", str(run.path.parent))
+    assert main(["tensorboard", "--write-only"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines() == [str(run.path / "tb" / f"worker-{n}" / EVENTS) for n in (0, 1)]
+    assert "files of events: 2 written" in err
+    assert main(["tensorboard", "last", RUN_ID, "--write-only"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tensorboard", "--runs-dir", str(tmp_path)]) == 2
+    assert "error: no run in " in capsys.readouterr().err
+    assert main(["tensorboard", "--port", "70000"]) == 2
+    assert "--port: '70000' is not a whole number from 1 to 65,535" in capsys.readouterr().err
+
+
+@pytest.fixture
+def page(run: RunDir) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """TensorBoard as a user starts it, and its address."""
+    command = [sys.executable, "-m", "lab", "tensorboard", "last"]
+    with subprocess.Popen(
+        [*command, "--runs-dir", str(run.path.parent)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def listening(pid: int) -> list[str]:
+    """The addresses, in the kernel's hexadecimals, on which a process listens."""
+    sockets = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    found = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            cells = line.split()
+            if cells[3] == "0A" and f"socket:[{cells[9]}]" in sockets:
+                found.append(cells[1].partition(":")[0])
+    return found
+
+
+def asked(address: str) -> Any:
+    """What a page of TensorBoard's answers."""
+    with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310  (http, see above)
+        return json.load(answer)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="who listens is asked of /proc")
+def test_the_page_is_of_this_machine_alone(
+    page: tuple[subprocess.Popen[str], str], run: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process, address = page
+    assert address.startswith("http://127.0.0.1:")
+    assert asked(f"{address}data/environment")["window_title"] == "lab"
+    assert listening(process.pid) == ["0100007F"]
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    assert children == ""
+    assert "_pywrap_tensorflow" not in Path(f"/proc/{process.pid}/maps").read_text()
+    links = Path(asked(f"{address}data/logdir")["logdir"])
+    assert (links / "worker-0" / EVENTS).is_file()
+    port = address.rstrip("/").rpartition(":")[2]
+    words = ["tensorboard", "last", "--runs-dir", str(run.path.parent), "--port", port]
+    assert main(words) == 1
+    assert (
+        f"error: port {port} of 127.0.0.1 cannot be used; name another" in capsys.readouterr().err
+    )
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert not links.exists()
