@@ -40,6 +40,7 @@ ORDER = (
     "collector-pipe",
     "collector-lost",
     "collector-memory",
+    "reading",
     "telemetry",
     "simulation-rate",
     "simulation-wire",

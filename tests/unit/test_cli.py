@@ -201,9 +201,10 @@ def test_examples_fit_the_commands() -> None:
             arguments.check(command.name, function, words[2:])
 
 
-# These commands need TensorFlow, an environment or an engine; that their examples work is shown in
-# tests/e2e. Every other command's examples are run here, so that none can rot.
-NEEDS_MORE = {"run", "sweep", "attach", "cancel", "fault", "predict", "collect"} | {
+# These commands need TensorFlow, an environment or an engine, or go on until Ctrl-C; that their
+# examples work is shown in tests/e2e, and in test_tensorboard.py. Every other command's examples
+# are run here, so that none can rot.
+NEEDS_MORE = {"run", "sweep", "attach", "cancel", "fault", "predict", "collect", "tensorboard"} | {
     "up", "down", "ps", "logs", "shell", "build", "doctor",
 }  # fmt: skip
 
@@ -219,6 +220,8 @@ def test_examples_work(tmp_path: Path, name: str) -> None:
     if name == "init":
         (tmp_path / "cluster.yaml").unlink()
     make_run(tmp_path, "20260101-0000-async-aaaa")
+    if name == "compare":
+        make_run(tmp_path, "20260102-0000-async-bbbb")
     for folder in (".local/share/bash-completion/completions", ".config/fish/completions"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "bin").mkdir()

@@ -98,6 +98,16 @@ _GROUPS: Final = (
         ("lab/predict/", "lab/cli/asking.py", "lab/cli/commands/predict.py"),
     ),
     (
+        "Comparing runs",
+        "`lab compare` and `lab tensorboard`: runs that are at home.",
+        ("lab/compare/", "lab/tensorboard/", "lab/cli/commands/compare.py", "lab/cli/commands/tensorboard.py"),
+    ),
+    (
+        "From Python",
+        "`lab.api`: what a notebook is told beside what the commands say.",
+        ("lab/api/",),
+    ),
+    (
         "Inside a task",
         "What a training program or a task agent says; it stands in the task's log (`lab logs`), or on the terminal "
         "where the program was started by hand.",

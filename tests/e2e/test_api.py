@@ -1,0 +1,46 @@
+"""A training made from Python, and what its records say beside its summary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab import api
+from tests.cluster import ROOT
+
+pytestmark = pytest.mark.tensorflow
+
+EPOCHS, STEPS = 2, 550  # of each of three workers
+
+
+def test_a_run_its_records_and_its_summary_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    done = api.run(
+        "async-fast",
+        cluster=ROOT / "clusters/book.yaml",
+        gpus="none",
+        runs_dir=tmp_path / "runs",
+        quiet=True,
+        epochs=EPOCHS,
+        seed=3,
+        learning_rate=0.1,
+    )
+    summary, steps = done.summary, done.steps()
+    assert (summary.state, summary.updates_conserved) == ("succeeded", True)
+    assert summary.global_step == steps["global_step"].max() == 3 * EPOCHS * STEPS
+    by_task = steps.groupby("task", observed=True)
+    last = by_task["local_step"].last()
+    assert dict(last) == {f"worker-{index}": EPOCHS * STEPS for index in range(3)}
+    losses = {task.task: task.loss for task in summary.tasks if task.loss is not None}
+    assert dict(by_task["loss"].last()) == losses
+    records = done.records()
+    assert records.attrs["damaged"] == ()
+    assert not records.duplicated(["task", "attempt", "seq"]).any()
+    (accuracy,) = records.loc[records["probe"].notna(), "accuracy"]
+    assert accuracy == summary.accuracy > 0.7
+    assert done.info.hyperparameters["learning_rate"] == 0.1
+    assert api.find("last", tmp_path / "runs") == done
+    assert not list((tmp_path / "state").glob("local/*/environment.json"))
