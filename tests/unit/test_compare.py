@@ -151,6 +151,7 @@ def test_hostile_text_stays_text(tmp_path: Path, compare: Callable[..., str]) ->
     assert "\x1b" not in text
     assert "\x07" not in text
     assert r"\x1b]0;owned\x07[bold red]x[/]" in text
+    assert of(text, r"\x1b]0;owned\x07[bold r…") == ["1"]  # no name pushes figures off the screen
 
 
 def test_what_a_file_holds_in_place_of_pairs_ends_nothing(

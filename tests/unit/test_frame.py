@@ -172,8 +172,11 @@ def test_files_beside_the_records_are_no_tasks(run: RunDir) -> None:
 
 def test_names_in_a_run_json_lead_nowhere(tmp_path: Path) -> None:
     made = RunDir(tmp_path / "r")
-    made.create(RunInfo(run_id="r", experiment="x", cluster={"../../secret": ["a:1"]}))
+    made.create(
+        RunInfo(run_id="r", experiment="x", cluster={"../../secret": ["a:1"], "..": ["b:1"]})
+    )
     (made.path / "tasks").mkdir()
+    made.records("..-0").write_text('{"seq": 1}\n')
     (tmp_path / "secret-0.jsonl").write_text('{"seq": 1}\n')
     assert len(records_frame(made)) == 0
 
