@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from lab.api.home import Run, home
@@ -32,6 +32,7 @@ from lab.run.launch import Order, prepare
 from lab.run.lifecycle import View
 from lab.run.program import OwnProgram, names_a_program, read_program
 from lab.run.summary import Summary
+from lab.run.telemetry import watched
 from lab.sweep.progress import Watcher
 from lab.task.experiments import Experiment
 from lab.task.protocol import STALL_S
@@ -177,17 +178,29 @@ def _conducted(run: RunDir, order: Order, chosen: Choice, *, keep: bool, tell: S
 
         return chosen.backend.up(order.plan, root=order.root, say=tell, check=check)
 
-    def view() -> AbstractContextManager[View]:
-        silent = nullcontext(Watcher(say))
-        return silent if tell is _nothing else watching(run.read(), say)
-
     try:
-        summary = conduct(run, boot=boot, found=chosen.environment, keep=keep, view=view, say=tell)
+        summary = conduct(
+            run,
+            boot=boot,
+            found=chosen.environment,
+            keep=keep,
+            view=lambda: _view(run, quiet=tell is _nothing),
+            say=tell,
+        )
     except KeyboardInterrupt:
         say(f"run {run.run_id} was interrupted; what it left is in {run.path}")
         raise
     tell(_told(summary))
     return summary
+
+
+@contextmanager
+def _view(run: RunDir, *, quiet: bool) -> Iterator[View]:
+    """What is seen of the run, with its cards sampled meanwhile."""
+    info = run.read()
+    shown: AbstractContextManager[View] = nullcontext(Watcher(say))
+    with shown if quiet else watching(info, say) as view, watched(run, info, view):
+        yield view
 
 
 def _told(summary: Summary) -> str:

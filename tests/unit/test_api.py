@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -88,6 +89,21 @@ def test_a_run_ends_and_tells_what_it_came_to(
 def test_quiet_is_quiet(environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]) -> None:
     api.run("async", quiet=True, gpus="none")
     assert capfd.readouterr() == ("", "")
+
+
+def test_cards_are_sampled_while_it_is_followed(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampled: list[str] = []
+
+    @contextlib.contextmanager
+    def watched(run: RunDir, info: RunInfo, view: object) -> Iterator[None]:
+        assert info.tasks
+        sampled.append(run.run_id)
+        yield
+
+    monkeypatch.setattr(running, "watched", watched)
+    assert [api.run("async", quiet=quiet).id for quiet in (True, False)] == sampled
 
 
 def test_a_notebook_in_the_project_finds_its_description(
