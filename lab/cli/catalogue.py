@@ -149,6 +149,23 @@ COMMANDS: Final[Mapping[str, Command]] = {
             ),
         ),
         Command(
+            "report",
+            RUN,
+            "one page with the figures and tables of one run, or of several",
+            (
+                ("lab report last", "the newest run: report.html in its directory"),
+                (
+                    "lab report 20260101-0000-async-aaaa last --output both.html",
+                    "several, and where to",
+                ),
+            ),
+            "report",
+            notes=(
+                "The page needs no network and no other file. Its figures are kept as PNG and SVG,",
+                "too, in figures/: in the run's directory, or beside the page of several runs.",
+            ),
+        ),
+        Command(
             "predict",
             RUN,
             "let a run's saved model answer: its accuracy, some digits, a picture of your own",

@@ -1,0 +1,48 @@
+"""`lab report RUN…`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from lab.backends.choose import backends
+from lab.cli.arguments import Flag, Words
+from lab.cli.options import AsJson, RunsDir
+from lab.cli.output import print_json, say
+from lab.run.directory import find_run, runs_dir
+from lab.run.standing import Volumes
+
+
+def command(
+    *,
+    runs: Annotated[
+        tuple[str, ...], Words("runs' ids, unique beginnings of them, or last", shows="RUN")
+    ],
+    output: Annotated[
+        str | None,
+        Flag(
+            "the page to write (default: report.html of the run, or beside several)", shows="FILE"
+        ),
+    ] = None,
+    verdicts: Annotated[
+        str | None, Flag("show the verdicts of a reproduce.json", shows="FILE")
+    ] = None,
+    json: AsJson = False,
+    runs_dir_: RunsDir = None,
+) -> None:
+    """Write one page with the figures and tables of one run, or of several side by side."""
+    home = runs_dir(runs_dir_)
+    found = {run.run_id: run for run in (find_run(word, home) for word in runs)}
+    wanted = list(found.values())
+    # Imported here: matplotlib and pandas cost a second, and a refusal needs none of them.
+    from lab.report.data import read_runs  # noqa: PLC0415
+    from lab.report.making import make, places  # noqa: PLC0415
+    from lab.report.verdicts import read_verdicts  # noqa: PLC0415
+
+    where = places([run.path for run in wanted], output, home)
+    judged = read_verdicts(Path(verdicts)) if verdicts is not None else None
+    page, figures = make(read_runs(wanted, Volumes(backends), say), judged, where, say)
+    if json:
+        print_json({"report": str(page), "figures": [str(file) for file in figures]})
+    else:
+        print(page)

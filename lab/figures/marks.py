@@ -1,0 +1,61 @@
+"""Faults, late starts and new starts, drawn over an axis of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from matplotlib.axes import Axes
+
+from lab.figures.style import BLACK, ORANGE
+from lab.figures.trace import Mark
+
+MOST: Final = 12
+"""More marks than that are not numbered: nobody could read them."""
+
+_ROWS: Final = 3
+_HATCH: Final = "////"
+
+
+def draw(axes: Axes, marks: Sequence[Mark], *, numbers: bool = True) -> None:
+    """Draw marks over the axis: a line where one begins, a hatched span while it holds.
+
+    Args:
+        axes: Its x axis is in seconds of the run; its limits stay as they are.
+        marks: The run's, in the order in which the page counts them from 1.
+        numbers: Whether each has its number above the axis.
+    """
+    limits = axes.get_xlim()
+    for number, mark in enumerate(marks, 1):
+        if mark.end is not None:
+            axes.axvspan(
+                mark.begin,
+                mark.end,
+                facecolor=ORANGE,
+                alpha=0.22,
+                hatch=_HATCH,
+                edgecolor=ORANGE,
+                zorder=0.4,
+            )
+        axes.axvline(mark.begin, color=BLACK, linewidth=1.2, linestyle=(0, (2, 2)))
+        if numbers and len(marks) <= MOST:
+            # In rows of different heights, so that numbers of the same moment stay apart.
+            axes.annotate(
+                str(number),
+                (mark.begin, 1),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 9 + 17 * ((number - 1) % _ROWS)),
+                textcoords="offset points",
+                ha="center",
+                va="center",
+                fontsize=11,
+                fontweight="bold",
+                annotation_clip=True,
+                bbox={"boxstyle": "circle,pad=0.18", "facecolor": "white", "edgecolor": BLACK},
+            )
+    axes.set_xlim(limits)
+
+
+def headroom(marks: Sequence[Mark]) -> float:
+    """Points to keep free above an axis for the numbers of these marks."""
+    return 6.0 + 17.0 * min(len(marks), _ROWS) if 0 < len(marks) <= MOST else 6.0

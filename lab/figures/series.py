@@ -1,0 +1,98 @@
+"""Arithmetic behind lines: smoothing, thinning, rates, and a mean over runs with its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+
+CONFIDENCE: Final = 0.95
+
+MOST_POINTS: Final = 1500
+"""More raw points than that of one line are thinned: each covers others anyway."""
+
+_GRID: Final = 200
+_BINS: Final = 60
+
+
+def window_for(points: int) -> int:
+    """Over how many records a line is smoothed: a twenty-fifth of them, 5 at least; odd."""
+    return max(5, points // 25 | 1)
+
+
+def smoothed(values: Floats) -> Floats:
+    """The mean over each record and its neighbours; at the ends over as many as there are.
+
+    As many lie before a record as behind it, so that the line of a loss that falls does not lag.
+    """
+    window = window_for(len(values))
+    return np.asarray(
+        pd.Series(values).rolling(window, center=True, min_periods=1).mean(), np.float64
+    )
+
+
+def every(points: int) -> int:
+    """Each how manieth of so many points is drawn."""
+    return max(1, math.ceil(points / MOST_POINTS))
+
+
+def rates(seconds: Floats, counts: Floats, bins: int = _BINS) -> tuple[Floats, Floats]:
+    """How fast a count grows over time.
+
+    Args:
+        seconds: When each value was read, ascending.
+        counts: The count; where it falls back, its highest value so far counts.
+        bins: Into how many equal spans the time is cut at most; no more than there are values.
+
+    Returns:
+        The middle of each span, and the growth per second in it; empty where there is no time.
+    """
+    if len(seconds) < 2 or seconds[-1] <= seconds[0]:  # noqa: PLR2004
+        return np.empty(0), np.empty(0)
+    edges = np.linspace(seconds[0], seconds[-1], min(bins, len(seconds)) + 1)
+    reached = np.interp(edges, seconds, np.maximum.accumulate(counts))
+    return (edges[:-1] + edges[1:]) / 2, np.diff(reached) / np.diff(edges)
+
+
+def interval(values: Floats) -> tuple[Floats, Floats]:
+    """The mean over runs, and half of its 95% interval by Student's t.
+
+    Args:
+        values: By run and place, [runs, places].
+
+    Returns:
+        Both, [places]; of a single run the interval is NaN.
+    """
+    runs = len(values)
+    if runs < 2:  # noqa: PLR2004
+        return values.mean(axis=0), np.full(values.shape[1:], np.nan)
+    # Imported here: a report of one run needs no SciPy.
+    from scipy.special import stdtrit  # noqa: PLC0415
+
+    t = float(stdtrit(runs - 1, (1 + CONFIDENCE) / 2))
+    return values.mean(axis=0), t * values.std(axis=0, ddof=1) / math.sqrt(runs)
+
+
+def together(curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats, Floats] | None:
+    """Curves of several runs as one, where all of them have values.
+
+    Args:
+        curves: x, ascending, and y of each run.
+
+    Returns:
+        x, and of y mean and half of the interval; None where the runs have no x in common.
+    """
+    whole = [(x, y) for x, y in curves if len(x)]
+    if len(whole) < 2 or len(whole) < len(curves):  # noqa: PLR2004
+        return None
+    low, high = max(x[0] for x, _ in whole), min(x[-1] for x, _ in whole)
+    if low >= high:
+        return None
+    grid = np.linspace(low, high, _GRID)
+    return (grid, *interval(np.array([np.interp(grid, x, y) for x, y in whole])))

@@ -1,0 +1,193 @@
+"""What figures are drawn from: the steps of a run on one clock, its cards' samples, its marks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from lab.figures.series import Floats
+from lab.run.directory import RunInfo
+
+_STEPS: Final = ("step", "epoch")
+_LARGEST: Final = 3.5e38  # a float32, as TensorFlow computes with
+_LONGEST_S: Final = 1e8  # three years: what claims to be further off is a broken clock
+_COLUMNS: Final = (
+    "attempt", "local_step", "global_step", "loss", "staleness", "batch_size", "examples",
+    "step_time_s", "wait_time_s", "time_unix",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened to a task while the run was under way.
+
+    Attributes:
+        task: The task.
+        what: `fault`, `late start` or `new start`.
+        text: In words.
+        begin: When, in seconds of the run.
+        end: When it was over, in seconds of the run; None for what was done once, or never ended.
+    """
+
+    task: str
+    what: str
+    text: str
+    begin: float
+    end: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One run, ready to be drawn.
+
+    Attributes:
+        label: What it is called in a legend.
+        group: The group's name: runs of one group differ by their seeds alone.
+        info: Its `run.json`.
+        steps: A row for each step record, in order of time: `task`, `seconds` of the run,
+            `local_step`, `global_step`, `loss`, `staleness`, `images` that all workers together
+            had seen, `step_time_s`, `wait_time_s`; NaN where a record does not tell.
+        samples: A row for each sample of a card: `task`, `gpu`, `seconds`, `utilisation` (0 to 1).
+        marks: In order of time.
+        left_out: How many step records have no usable time.
+        clock: What an axis of its seconds is called.
+    """
+
+    label: str
+    group: str
+    info: RunInfo
+    steps: pd.DataFrame
+    samples: pd.DataFrame
+    marks: tuple[Mark, ...] = ()
+    left_out: int = 0
+    clock: str = "wall time (s)"
+
+    @property
+    def workers(self) -> list[str]:
+        """The tasks that have made a step, in the cluster's order."""
+        there = set(self.steps["task"])
+        known = [task for task in self.info.task_names() if task in there]
+        return known + sorted(there.difference(known))
+
+    def of(self, task: str) -> pd.DataFrame:
+        """The steps of one task."""
+        return self.steps[self.steps["task"] == task]
+
+    def column(self, name: str) -> Floats:
+        """A column of all steps."""
+        return np.asarray(self.steps[name], np.float64)
+
+    @property
+    def end(self) -> float:
+        """The last moment that anything tells of, in seconds of the run."""
+        ends = [float(self.steps["seconds"].max())] if len(self.steps) else []
+        ends += [mark.end if mark.end is not None else mark.begin for mark in self.marks]
+        return max([0.0, *ends])
+
+
+def zero_of(info: RunInfo) -> float:
+    """The moment from which seconds of a run count: when it was handed to its tasks."""
+    return info.submitted_unix if info.submitted_unix is not None else info.started_unix
+
+
+def steps_of(info: RunInfo, records: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """The step records on the run's clock.
+
+    Args:
+        info: Whose records they are.
+        records: A row a record: `task`, `kind`, and the numbers of the record grammar.
+
+    Returns:
+        The table that `Trace.steps` describes, and how many records have no usable time.
+    """
+    rows = records[records["kind"].isin(_STEPS)]
+    table = pd.DataFrame(
+        {name: _numbers(rows[name]) for name in _COLUMNS}, index=pd.RangeIndex(len(rows))
+    )
+    table.insert(0, "task", np.asarray(rows["task"], object))
+    table["seconds"] = table.pop("time_unix") - zero_of(info)
+    usable = table["seconds"].abs() < _LONGEST_S
+    kept = table[usable].sort_values("seconds", kind="stable").reset_index(drop=True)
+    kept["images"] = _images(kept, _batch_size(info, records))
+    return kept.drop(columns=["examples", "batch_size"]), int((~usable).sum())
+
+
+def _numbers(column: pd.Series) -> Floats:
+    """As floats; what is missing, infinite or beyond all measure is NaN."""
+    values = column.to_numpy(np.float64, na_value=np.nan)
+    return np.where(np.abs(values) < _LARGEST, values, np.nan)
+
+
+def _batch_size(info: RunInfo, records: pd.DataFrame) -> float:
+    """How many images a step takes, as far as anything tells; NaN where nothing does."""
+    said = _numbers(records["batch_size"])
+    said = said[~np.isnan(said)]
+    if len(said):
+        return float(said[0])
+    given = info.hyperparameters.get("batch_size")
+    return float(given) if isinstance(given, int | float) else np.nan
+
+
+def _images(steps: pd.DataFrame, batch_size: float) -> Floats:
+    """Images that all workers had seen at each step; between two records they grow evenly."""
+    seconds = np.asarray(steps["seconds"], np.float64)
+    total = np.zeros(len(steps))
+    for _, rows in steps.groupby("task", sort=False):
+        own = rows["examples"].fillna(rows["local_step"] * batch_size)
+        # A program that was started again counts from 0.
+        peaks = own.groupby(rows["attempt"]).max().sort_index().cumsum()
+        before = rows["attempt"].map(peaks.shift(fill_value=0.0)).fillna(0.0)
+        counted = np.asarray(own + before, np.float64)
+        total += np.interp(seconds, np.asarray(rows["seconds"], np.float64), counted, left=0.0)
+    return total
+
+
+def samples_of(info: RunInfo, lines: Iterable[object]) -> pd.DataFrame:
+    """The samples of `gpu.jsonl` on the run's clock; what is none is passed over."""
+    zero, rows = zero_of(info), []
+    for line in lines:
+        if not isinstance(line, dict):
+            continue
+        seconds, share = _number(line.get("time_unix")), _number(line.get("utilisation"))
+        task, gpu = line.get("task"), line.get("gpu")
+        if seconds is None or share is None or not 0 <= share <= 1:
+            continue
+        if isinstance(task, str) and isinstance(gpu, str) and abs(seconds - zero) < _LONGEST_S:
+            rows.append((task, gpu, seconds - zero, share))
+    return pd.DataFrame(rows, columns=["task", "gpu", "seconds", "utilisation"])
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and abs(value) < _LARGEST else None
+
+
+def from_first_step(run: Trace) -> Trace:
+    """The same run on a clock that begins with its first step, so that runs can be compared."""
+    if not len(run.steps):
+        return run
+    first = run.steps.iloc[0]
+    before = float(first["local_step"]) * float(first["step_time_s"])
+    zero = float(first["seconds"]) - (before if 0 <= before < _LONGEST_S else 0.0)
+    marks = tuple(
+        replace(mark, begin=mark.begin - zero, end=None if mark.end is None else mark.end - zero)
+        for mark in run.marks
+    )
+    return replace(
+        run,
+        steps=run.steps.assign(seconds=run.steps["seconds"] - zero),
+        samples=run.samples.assign(seconds=run.samples["seconds"] - zero),
+        marks=marks,
+        clock="wall time since the first step (s)",
+    )
+
+
+def grouped(runs: Sequence[Trace]) -> dict[str, list[Trace]]:
+    """Group to its runs, in order of appearance."""
+    found: dict[str, list[Trace]] = {}
+    for run in runs:
+        found.setdefault(run.group, []).append(run)
+    return found

@@ -1,0 +1,172 @@
+"""Where the time of each worker goes: computing, or waiting for the others."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from lab.figures import marks, style
+from lab.figures.series import Floats, interval
+from lab.figures.style import BLACK, BLUE, ORANGE, PALE, plain, sheet, styled
+from lab.figures.trace import Trace, grouped
+
+NAME: Final = "waiting"
+TITLE: Final = "Computing and waiting"
+
+_HATCH: Final = "\\\\\\"
+_MOST_ROWS: Final = 16
+
+_READ_ONE: Final = (
+    "A strip for each worker. The blue part of its height is the share of the time in which it read"
+    " parameters, computed and sent its gradients; the hatched part above is what it waited for the"
+    " others. Grey: it made no steps, because it had not begun, stood still, or had finished. In"
+    " synchronous training the slowest worker has no hatched part, and everybody else waits for it."
+)
+_READ_SEVERAL: Final = (
+    "A bar for each group of runs: the mean time of one step, cut into computing (with reading the"
+    " parameters and sending the gradients) and waiting for the other workers; the whisker is the"
+    " 95% interval of the whole over the runs."
+)
+
+
+@styled
+def draw(runs: Sequence[Trace]) -> Figure | None:
+    """Draw strips over time for one run, and bars for several.
+
+    Returns:
+        The figure; None where no record holds the time of a step.
+    """
+    if not any((~np.isnan(run.column("step_time_s"))).any() for run in runs):
+        return None
+    return _strips(runs[0]) if len(runs) == 1 else _bars(runs)
+
+
+def read(runs: Sequence[Trace]) -> str:
+    """How to read the figure."""
+    return _READ_ONE if len(runs) == 1 else _READ_SEVERAL
+
+
+def see(runs: Sequence[Trace]) -> list[str]:
+    """What there is to be seen, sentence by sentence."""
+    if all(np.isnan(run.column("wait_time_s")).all() for run in runs):
+        return ["Nobody waits for other workers: no record holds a time of waiting."]
+    if len(runs) == 1:
+        means = [(task, *_means(runs[0], task)) for task in runs[0].workers]
+        parts = [
+            f"{task} waits {100 * wait / step:.0f}% of a step's {_ms(step)}"
+            for task, step, wait in means
+            if step > 0
+        ]
+        return [f"{', '.join(parts)}."]
+    found = []
+    for name, group in grouped(runs).items():
+        step, wait = (float(np.mean(each)) for each in zip(*map(_means, group), strict=True))
+        if step > 0:
+            found.append(f"{name}: {100 * wait / step:.0f}% of a step's {_ms(step)} is waiting.")
+    return found
+
+
+def _means(run: Trace, task: str | None = None) -> tuple[float, float]:
+    """Mean time of a step, and of the waiting in it, in seconds; 0 where nothing tells."""
+    rows = run.steps if task is None else run.of(task)
+    step = np.asarray(rows["step_time_s"], float)
+    wait = np.nan_to_num(np.asarray(rows["wait_time_s"], float))
+    there = ~np.isnan(step)
+    return (float(step[there].mean()), float(wait[there].mean())) if there.any() else (0.0, 0.0)
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms"
+
+
+def _strips(run: Trace) -> Figure:
+    workers = run.workers[:_MOST_ROWS]
+    figure = sheet(1.4 + 0.75 * len(workers))
+    ax = figure.subplots()
+    for row, task in enumerate(workers):
+        _strip(ax, run, task, len(workers) - 1 - row)
+    ax.set_xlim(0, run.end * 1.02 or 1)
+    ax.set_ylim(-0.2, len(workers))
+    names = [plain(task) for task in reversed(workers)]
+    ax.set_yticks([row + 0.4 for row in range(len(workers))], names)
+    ax.set_xlabel(run.clock)
+    ax.grid(visible=False, axis="y")
+    marks.draw(ax, run.marks)
+    waits = bool((run.steps["wait_time_s"] > 0).any())
+    style.legend(figure, _legend(waits=waits))
+    return figure
+
+
+def _legend(*, waits: bool) -> list[Patch]:
+    waiting = Patch(facecolor=ORANGE, hatch=_HATCH, edgecolor=BLACK, label="waits for others")
+    return [
+        Patch(facecolor=BLUE, label="reads, computes, sends"),
+        *([waiting] if waits else []),
+        Patch(facecolor=PALE, label="makes no steps"),
+    ]
+
+
+def _strip(ax: Axes, run: Trace, task: str, bottom: float) -> None:
+    """One worker's strip: a box for each record, as wide as the steps that it tells of."""
+    height = 0.8
+    ax.barh(bottom + height / 2, run.end, height=height, color=PALE)
+    lefts, widths, shares = _boxes(run, task)
+    if not len(lefts):
+        return
+    # One polygon for all boxes of a strip: a bar for each would make the file ten times as large.
+    x = np.repeat(np.column_stack([lefts, lefts + widths]).ravel(), 2)
+    zeros = np.zeros(len(lefts))
+    for low, high, painted in (
+        (zeros, 1 - shares, {"facecolor": BLUE}),
+        (1 - shares, zeros + 1, {"facecolor": ORANGE, "hatch": _HATCH, "edgecolor": BLACK}),
+    ):
+        top = np.column_stack([low, high, high, low]).ravel()
+        base = np.repeat(low, 4)
+        ax.fill_between(x, bottom + height * base, bottom + height * top, linewidth=0, **painted)
+
+
+def _boxes(run: Trace, task: str) -> tuple[Floats, Floats, Floats]:
+    """Left end and width in seconds, and the share of waiting, of each record of a task."""
+    rows = run.of(task).dropna(subset=["step_time_s"])
+    right = np.asarray(rows["seconds"], float)
+    made = np.diff(np.asarray(rows["local_step"], float), prepend=0.0)
+    step = np.asarray(rows["step_time_s"], float)
+    wide = np.where(made > 0, made, 1) * step
+    # The first box behind a gap in the records begins where its steps began, none before another.
+    before = np.concatenate([[-np.inf], right[:-1]])
+    left = np.maximum(right - np.nan_to_num(wide), before)
+    share = np.nan_to_num(np.asarray(rows["wait_time_s"], float)) / np.where(step > 0, step, np.inf)
+    usable = right > left
+    return left[usable], (right - left)[usable], np.clip(share[usable], 0, 1)
+
+
+def _folded(name: str) -> str:
+    return textwrap.fill(plain(name, 100), 30, max_lines=3, placeholder=" …")
+
+
+def _bars(runs: Sequence[Trace]) -> Figure:
+    groups = list(grouped(runs).items())[:_MOST_ROWS]
+    figure = sheet(1.6 + 0.7 * len(groups))
+    ax = figure.subplots()
+    waits = any((run.steps["wait_time_s"] > 0).any() for run in runs)
+    for row, (_, group) in enumerate(reversed(groups)):
+        means = 1000 * np.array([_means(run) for run in group])
+        (step, wait), (half, _) = interval(means)
+        ax.barh(row, step - wait, color=BLUE, height=0.6)
+        ax.barh(
+            row, wait, left=step - wait, color=ORANGE, hatch=_HATCH, edgecolor=BLACK, height=0.6
+        )
+        if not np.isnan(half):
+            ax.errorbar([step], [row], xerr=[half], color=BLACK, capsize=5, linestyle="")
+    ax.set_yticks(range(len(groups)), [_folded(name) for name, _ in reversed(groups)])
+    ax.set_xlabel("time of one step of a worker (ms)")
+    ax.grid(visible=False, axis="y")
+    ax.set_ylim(-0.6, len(groups) - 0.4)
+    style.legend(figure, _legend(waits=waits)[:-1])
+    return figure

@@ -1,0 +1,100 @@
+"""A run's files, read once for a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lab.backends import Say
+from lab.figures.trace import Trace, samples_of, steps_of
+from lab.report.grouping import group_names
+from lab.report.marking import marks_of, not_done
+from lab.run.directory import RunDir, RunInfo
+from lab.run.frame import DAMAGED, records_frame
+from lab.run.progress import read_records
+from lab.run.standing import Ask, told
+from lab.run.summary import Summary, sum_up
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """One run, as the report shows it.
+
+    Attributes:
+        run: Its directory.
+        summary: What it came to.
+        trace: What its figures are drawn from.
+        notes: What a reader has to know of it, a sentence each.
+    """
+
+    run: RunDir
+    summary: Summary
+    trace: Trace
+    notes: tuple[str, ...]
+
+    @property
+    def info(self) -> RunInfo:
+        """Its `run.json`, with the state that it is in."""
+        return self.trace.info
+
+
+def read_runs(runs: Sequence[RunDir], ask: Ask, say: Say) -> list[Reported]:
+    """Read runs, and find out which are repeats of one another.
+
+    Args:
+        runs: Which.
+        ask: Tells how a run stands that has not been brought home.
+        say: Receives what is noticed on the way.
+
+    Raises:
+        LabError: A `run.json` is missing or unreadable.
+    """
+    read = [_read(run, ask, say) for run in runs]
+    groups = group_names([each.info for each in read])
+    return [
+        replace(each, trace=replace(each.trace, group=group))
+        for each, group in zip(read, groups, strict=True)
+    ]
+
+
+def _read(run: RunDir, ask: Ask, say: Say) -> Reported:
+    standing = told(run, ask, say)
+    info = replace(run.read(), state=standing.state, reason=standing.reason)
+    records = records_frame(run, say=say)
+    steps, left_out = steps_of(info, records)
+    samples = samples_of(info, read_records(run.gpu_samples))
+    trace = Trace(run.run_id, info.experiment, info, steps, samples, (), left_out)
+    marks = marks_of(info, records, trace.end)
+    trace = replace(trace, marks=marks)
+    summary = sum_up(run, info, standing.statuses)
+    damaged: Sequence[str] = records.attrs.get(DAMAGED, ())
+    return Reported(run, summary, trace, tuple(_notes(trace, summary, damaged, standing.note)))
+
+
+def _notes(trace: Trace, summary: Summary, damaged: Sequence[str], note: str) -> list[str]:
+    info, found = trace.info, []
+    if not info.state.ended:
+        found.append(f"It has not ended: all of this is how it stands now ({info.state}).")
+    if note:
+        found.append(f"{note[:1].upper()}{note[1:]}.")
+    if summary.reason:
+        found.append(f"Why it is {summary.state}: {summary.reason}.")
+    if summary.degraded:
+        found.append("It succeeded without all of its tasks.")
+    if summary.records_lost:
+        found.append(f"{summary.records_lost:,} records are missing, by their sequence numbers.")
+    if damaged:
+        found.append(f"Damaged lines among its records: {len(damaged):,}, the first: {damaged[0]}.")
+    if trace.left_out:
+        found.append(f"{trace.left_out:,} records have no usable time, and are not drawn.")
+    found += [f"No record tells of the fault that it was given: {text}." for text in
+              not_done(info, trace.marks)]  # fmt: skip
+    return found
+
+
+def by_group(runs: Sequence[Reported]) -> Mapping[str, list[Reported]]:
+    """Group to its runs, in order of appearance."""
+    found: dict[str, list[Reported]] = {}
+    for each in runs:
+        found.setdefault(each.trace.group, []).append(each)
+    return found

@@ -1,0 +1,110 @@
+"""From runs to files: each figure is drawn once, and written beside the page that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lab.backends import Say
+from lab.errors import InputError, LabError
+from lab.figures import style
+from lab.figures.charts import CHARTS
+from lab.figures.trace import from_first_step
+from lab.predict.figure import save
+from lab.report.data import Reported
+from lab.report.page import Shown, page
+from lab.report.verdicts import Verdicts
+from lab.task.text import short
+
+FIGURES: Final = "figures"
+PAGE: Final = "report.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the files of a report go.
+
+    Attributes:
+        page: The HTML file.
+        figures: The directory of the PNGs and SVGs.
+    """
+
+    page: Path
+    figures: Path
+
+
+def places(runs: Sequence[Path], output: str | None, home: Path) -> Places:
+    """Where a report goes, and that it can go there.
+
+    Args:
+        runs: The directories of the runs.
+        output: The page's file, as it was typed; None: in the run's directory, or beside several.
+        home: Where runs are kept.
+
+    Raises:
+        InputError: What is there is no file, or its directory is missing.
+    """
+    if output is not None:
+        target = Path(output)
+    else:
+        target = (runs[0] if len(runs) == 1 else home) / PAGE
+    mend = "name a file in a directory that is there, such as report.html"
+    try:
+        if target.is_dir() or (target.exists() and not target.is_file()):
+            raise InputError(f"--output: {short(str(target))} is no file", mend)
+        if not target.parent.is_dir():
+            raise InputError(f"--output: {short(str(target.parent))} is no directory", mend)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--output: {short(str(target))} cannot be a file", mend) from error
+    folder = (runs[0] if len(runs) == 1 else target.parent) / FIGURES
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise InputError(f"{short(str(folder))} is no directory of its own", "move it away")
+    return Places(target, folder)
+
+
+def make(
+    runs: Sequence[Reported], judged: Verdicts | None, where: Places, say: Say
+) -> tuple[Path, list[Path]]:
+    """Draw the figures, and write them and the page.
+
+    Args:
+        runs: One or several.
+        judged: Verdicts that are to stand on the page, or None.
+        where: Where the files go.
+        say: Receives a line for each figure.
+
+    Returns:
+        The page's file, and the figures' files.
+
+    Raises:
+        LabError: A file cannot be written.
+    """
+    traces = [each.trace for each in runs]
+    if len(traces) > 1:  # how long each took to begin stands in the table
+        traces = [from_first_step(trace) for trace in traces]
+    shown, files = [], []
+    try:
+        where.figures.mkdir(exist_ok=True)
+        for chart in CHARTS:
+            figure = chart.draw(traces)
+            if figure is None:
+                # An older report's would show what is not there any more.
+                for ending in ("png", "svg"):
+                    (where.figures / f"{chart.name}.{ending}").unlink(missing_ok=True)
+                say(f"{chart.title}: not drawn, {chart.lacks}")
+                shown.append(Shown(chart, (), "", None))
+                continue
+            image = style.png(figure)
+            for ending, data in (("png", image), ("svg", style.svg(figure))):
+                file = where.figures / f"{chart.name}.{ending}"
+                save(file, data)
+                files.append(file)
+            say(f"{chart.title}: {where.figures / chart.name}.png and .svg")
+            shown.append(Shown(chart, chart.see(traces), chart.read(traces), image))
+        save(where.page, page(runs, shown, judged).encode())
+    except OSError as error:
+        what = f"the report cannot be written: {error.strerror or error}"
+        raise LabError(what, "make room, or name another file with --output") from error
+    return where.page, files

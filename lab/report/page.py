@@ -1,0 +1,82 @@
+"""The page: everything that was found, put into the template."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from lab.figures.charts import Chart
+from lab.report import tables
+from lab.report.data import Reported
+from lab.report.provenance import origins
+from lab.report.verdicts import Verdicts
+from lab.task.text import visible
+
+_TEMPLATE: Final = Path(__file__).with_name("page.html.j2")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A figure on the page.
+
+    Attributes:
+        chart: Which.
+        see: What is to be seen in it, sentence by sentence.
+        read: How to read it.
+        image: The PNG; None where there is nothing to draw.
+    """
+
+    chart: Chart
+    see: Sequence[str]
+    read: str
+    image: bytes | None
+
+    @property
+    def address(self) -> str:
+        """The image as an address that holds all of it."""
+        return f"data:image/png;base64,{base64.b64encode(self.image or b'').decode()}"
+
+
+def _seen(value: object) -> object:
+    """A text without what would turn or hide it; what the template itself made stays as it is."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def page(runs: Sequence[Reported], figures: Sequence[Shown], judged: Verdicts | None) -> str:
+    """The whole page, in HTML.
+
+    Args:
+        runs: One or several.
+        figures: In their order.
+        judged: The verdicts that are to stand on it, or None.
+    """
+    one = runs[0] if len(runs) == 1 else None
+    # What comes from a run is escaped by the template, and its control characters are shown.
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_seen,
+    )
+    return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        title=f"Run {one.info.run_id}" if one else f"{len(runs)} runs",
+        one=one,
+        runs=runs,
+        key_figures=tables.key_figures(one.summary) if one else [],
+        tasks=tables.tasks(one.summary) if one else None,
+        results=tables.results(one.summary) if one else None,
+        table=None if one else tables.runs(runs),
+        groups=None if one else tables.groups(runs),
+        marks=tables.marks(runs),
+        judged=judged,
+        verdicts=tables.verdicts(judged.verdicts) if judged else None,
+        figures=figures,
+        origins=origins([each.info for each in runs]),
+    )

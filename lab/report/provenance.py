@@ -1,0 +1,95 @@
+"""What the runs were made with, so that somebody else can make them again."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lab.run.directory import RunInfo
+from lab.task.policy import OnFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """One line of the provenance.
+
+    Attributes:
+        name: What it tells.
+        values: One text where it holds for all runs; otherwise run id to text.
+    """
+
+    name: str
+    values: str | Mapping[str, str]
+
+
+def origins(runs: Sequence[RunInfo]) -> list[Origin]:
+    """What was the same for all runs, and what was not; what nothing is known of is left out."""
+    found = []
+    for name, tell in _TELLS.items():
+        texts = {info.run_id: tell(info) for info in runs}
+        if not any(texts.values()):
+            continue
+        same = len(set(texts.values())) == 1
+        found.append(Origin(name, next(iter(texts.values())) if same else texts))
+    return found
+
+
+def command(info: RunInfo) -> str:
+    """The words that make the same run again, as one would type them."""
+    words = ["lab", "run", *(["--listing"] if info.listing else [])]
+    words.append(info.program if info.own or info.listing else info.experiment)
+    words += ["--cluster", info.cluster_file] if info.cluster_file else []
+    words += ["--backend", info.backend] if info.backend else []
+    if info.start:
+        words += ["--start", "; ".join(f"{task}: {when}" for task, when in info.start.items())]
+    if info.faults:
+        words += ["--fault", "; ".join(map(str, info.faults))]
+    if info.on_failure is not OnFailure.FAIL:
+        again = f":{info.restarts}" if info.on_failure is OnFailure.RESTART else ""
+        words += ["--on-failure", f"{info.on_failure}{again}"]
+    own = [str(word) for word in info.argv]
+    return shlex.join([*words, *(["--"] if info.own and own else []), *own])
+
+
+def _git(info: RunInfo) -> str:
+    if not info.git:
+        return ""
+    dirty = ", with changes that were not committed" if info.git.get("dirty") else ""
+    return f"{info.git.get('commit', '')}{dirty}"
+
+
+def _pairs(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+def _when(info: RunInfo) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(info.started_unix))
+    except (OverflowError, ValueError, OSError, TypeError):
+        return ""
+
+
+def _cluster(info: RunInfo) -> str:
+    digest = f"SHA-256 {info.cluster_sha256}" if info.cluster_sha256 else ""
+    return ", ".join(part for part in (info.cluster_file, digest) if part)
+
+
+_TELLS: Final[Mapping[str, Callable[[RunInfo], str]]] = {
+    "command": command,
+    "program": lambda info: info.program,
+    "started": _when,
+    "seed": lambda info: "" if info.seed is None else str(info.seed),
+    "hyperparameters": lambda info: _pairs(
+        {name: value for name, value in info.hyperparameters.items() if name != "seed"}
+    ),
+    "goes on from": lambda info: info.resumed_from,
+    "git commit": _git,
+    "versions": lambda info: _pairs(info.versions),
+    "ran in": lambda info: _pairs(info.provenance),
+    "backend": lambda info: info.backend,
+    "cluster": _cluster,
+    "GPUs": lambda info: ", ".join(map(str, info.gpus)),
+}

@@ -1,0 +1,211 @@
+"""The report's tables: what stands in each cell, as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from lab.figures.series import interval
+from lab.report.data import Reported, by_group
+from lab.report.verdicts import Verdict
+from lab.run.summary import Summary
+
+NONE: Final = "–"  # noqa: RUF001  (as tables have it)
+"""Stands for what is not known, or does not apply."""
+
+_MARKS: Final = {"PASS": "✓", "OUTSIDE_BAND": "✗", "TOO_GOOD": "✗"}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of texts.
+
+    Attributes:
+        columns: Their names; those that begin with `>` are set flush right.
+        rows: A text for each column.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def key_figures(summary: Summary) -> list[tuple[str, str]]:
+    """The few figures of a run that one looks for first: a name and a text."""
+    return [
+        ("state", summary.state),
+        ("accuracy", number(summary.accuracy, ".4f")),
+        ("global step", number(summary.global_step, ",")),
+        ("global steps a second", number(summary.steps_per_s, ",.0f")),
+        ("wall time", seconds(summary.wall_s)),
+        ("first step of every worker", seconds(summary.first_step_s)),
+        ("every update counted", yes_no(summary.updates_conserved)),
+    ]
+
+
+def tasks(summary: Summary) -> Table:
+    """A row for each task of a run."""
+    has_gpus = any(task.gpu_utilisation is not None for task in summary.tasks)
+    columns = ("task", "node", "state", ">own steps", ">global step", ">loss", ">accuracy",
+               ">steps/s", ">time")  # fmt: skip
+    rows = []
+    for task in summary.tasks:
+        row = (
+            task.task,
+            task.node,
+            task.state + (f" ({task.cause})" if task.cause else ""),
+            number(task.local_step, ","),
+            number(task.global_step, ","),
+            number(task.loss, ".4f"),
+            number(task.accuracy, ".4f"),
+            number(task.steps_per_s, ",.0f"),
+            seconds(task.time_s),
+        )
+        rows.append((*row, percent(task.gpu_utilisation)) if has_gpus else row)
+    return Table((*columns, ">GPU busy") if has_gpus else columns, tuple(rows))
+
+
+def results(summary: Summary) -> Table | None:
+    """What the experiment has found by itself; None where it looks for nothing."""
+    rows = tuple(
+        (
+            each.name,
+            each.task or NONE,
+            number(each.value, ".6g"),
+            between(each.low, each.high),
+            yes_no(each.as_expected),
+        )
+        for each in summary.results
+    )
+    columns = ("what", "by", ">value", "has to lie", "as expected")
+    return Table(columns, rows) if rows else None
+
+
+def runs(reported: Sequence[Reported]) -> Table:
+    """A row for each of several runs."""
+    columns = ("run", "what was run", "state", ">seed", ">global step", ">accuracy", ">steps/s", ">first step",
+               ">wall time", "counted")  # fmt: skip
+    rows = [
+        (
+            each.info.run_id,
+            each.trace.group,
+            each.summary.state,
+            number(each.info.seed, "d"),
+            number(each.summary.global_step, ","),
+            number(each.summary.accuracy, ".4f"),
+            number(each.summary.steps_per_s, ",.0f"),
+            seconds(each.summary.first_step_s),
+            seconds(each.summary.wall_s),
+            yes_no(each.summary.updates_conserved),
+        )
+        for each in reported
+    ]
+    return Table(columns, tuple(rows))
+
+
+_MEANS: Final[tuple[tuple[str, str, Callable[[Summary], float | None]], ...]] = (
+    (">accuracy", ".4f", lambda summary: summary.accuracy),
+    (">global step", ",.0f", lambda summary: summary.global_step),
+    (">steps/s", ",.0f", lambda summary: summary.steps_per_s),
+    (">wall time (s)", ".1f", lambda summary: summary.wall_s),
+)
+
+
+def groups(reported: Sequence[Reported]) -> Table:
+    """A row for each group of runs that differ by their seeds alone: means with their intervals."""
+    rows = []
+    for name, several in by_group(reported).items():
+        good = [each.summary for each in several if each.summary.state == "succeeded"]
+        cells = [mean([get(one) for one in good], form) for _, form, get in _MEANS]
+        rows.append((name, f"{len(good)} of {len(several)}", *cells))
+    return Table(("what was run", ">succeeded", *(name for name, _, _ in _MEANS)), tuple(rows))
+
+
+def marks(reported: Sequence[Reported]) -> Table | None:
+    """What was done to the runs; None where it was nothing. One run's are numbered as drawn."""
+    rows: list[tuple[str, ...]] = []
+    for each in reported:
+        for place, mark in enumerate(each.trace.marks, 1):
+            first = str(place) if len(reported) == 1 else each.info.run_id
+            until = NONE if mark.end is None else f"{mark.end:.1f} s"
+            rows.append((first, f"{mark.begin:.1f} s", until, mark.task, mark.what, mark.text))
+    head = "no." if len(reported) == 1 else "run"
+    return (
+        Table((head, ">from", ">until", "task", "what", "in words"), tuple(rows)) if rows else None
+    )
+
+
+def verdicts(found: Sequence[Verdict]) -> Table:
+    """Source, ours and verdict, claim by claim."""
+    return Table(
+        ("claim", ">source", ">ours: mean and interval", ">band", "verdict"),
+        tuple(tuple(_verdict(each)) for each in found),
+    )
+
+
+def _verdict(verdict: Verdict) -> Iterator[str]:
+    unit = f" {verdict.unit}" if verdict.unit else ""
+    yield verdict.words or verdict.claim
+    value = verdict.source_value
+    yield (
+        value
+        if isinstance(value, str)
+        else number(value, ",.6g") + (unit if value is not None else "")
+    )
+    ours = verdict.ours
+    if ours is None or ours.mean is None:
+        yield NONE
+    else:
+        within = (
+            ""
+            if ours.low is None
+            else f" [{number(ours.low, ',.6g')}, {number(ours.high, ',.6g')}]"
+        )
+        count = "" if ours.n is None else f", n = {ours.n}"
+        yield f"{ours.mean:,.6g}{within}{count}"
+    yield between(verdict.band.low, verdict.band.high) if verdict.band else NONE
+    said = f"{_MARKS.get(verdict.verdict, '?')} {verdict.verdict.replace('_', ' ').lower()}"
+    yield f"{said}: {verdict.why}" if verdict.why else said
+
+
+def mean(values: Sequence[float | None], form: str) -> str:
+    """A mean with its 95% interval, over those values that are known."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known:
+        return NONE
+    middle, half = interval(np.array(known, float)[:, None])
+    if math.isnan(half[0]):
+        return f"{middle[0]:{form}}"
+    return f"{middle[0]:{form}} ± {half[0]:{form}}"
+
+
+def number(value: float | None, form: str) -> str:
+    """A number, or a dash."""
+    return NONE if value is None else format(value, form)
+
+
+def seconds(value: float | None) -> str:
+    """A time, or a dash."""
+    return NONE if value is None else f"{value:,.1f} s"
+
+
+def percent(value: float | None) -> str:
+    """A share, or a dash."""
+    return NONE if value is None else f"{100 * value:.0f}%"
+
+
+def yes_no(value: bool | None) -> str:
+    """Yes, no, or a dash."""
+    return NONE if value is None else ("yes" if value else "NO")
+
+
+def between(low: float | None, high: float | None) -> str:
+    """Where something has to lie."""
+    if low is None and high is None:
+        return NONE
+    if low is None:
+        return f"≤ {high:,.6g}"
+    return f"≥ {low:,.6g}" if high is None else f"{low:,.6g} to {high:,.6g}"

@@ -1,0 +1,96 @@
+"""What a source says, what was found here, and the verdict: a file of `lab reproduce`, read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+
+from lab.errors import InputError
+from lab.task.text import short
+
+
+class Ours(msgspec.Struct, frozen=True):
+    """What was found here.
+
+    Attributes:
+        mean: The mean over runs.
+        low: The lower end of its interval, or None.
+        high: The upper end, or None.
+        n: Over how many runs.
+    """
+
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+
+
+class Band(msgspec.Struct, frozen=True):
+    """Where a value has to lie; an end that is None is open."""
+
+    low: float | None = None
+    high: float | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """One claim of a source, judged.
+
+    Attributes:
+        claim: Its name.
+        verdict: `PASS`, `OUTSIDE_BAND`, `TOO_GOOD`, `INSUFFICIENT_RUNS` or `NOT_COMPARABLE`.
+        words: The claim in words.
+        source_value: What the source says: a number, or its words.
+        ours: What was found here.
+        unit: Of these figures.
+        band: Where the figure has to lie.
+        why: The reason of the verdict.
+    """
+
+    claim: str
+    verdict: str
+    words: str = ""
+    source_value: float | str | None = None
+    ours: Ours | None = None
+    unit: str = ""
+    band: Band | None = None
+    why: str = ""
+
+
+class Verdicts(msgspec.Struct, frozen=True):
+    """A whole file.
+
+    Attributes:
+        name: What was reproduced: `book-async`.
+        verdicts: One for each claim.
+        source: What is reproduced, in words.
+        made: When it was judged.
+        runs: The ids of the runs that were judged.
+    """
+
+    name: str
+    verdicts: list[Verdict]
+    source: str = ""
+    made: str | float = ""
+    runs: list[str] = []
+
+
+def read_verdicts(path: Path) -> Verdicts:
+    """Read a file of verdicts.
+
+    Raises:
+        InputError: It cannot be read, or holds something else.
+    """
+    mend = "give the reproduce.json that `lab reproduce` wrote"
+    try:
+        # Python's reader knows NaN, which Python's writer writes.
+        return msgspec.convert(json.loads(path.read_bytes()), Verdicts)
+    except OSError as error:
+        reason = error.strerror or "not a file"
+        raise InputError(
+            f"--verdicts: {short(str(path))} cannot be read ({reason})", mend
+        ) from error
+    except (ValueError, RecursionError) as error:
+        what = f"--verdicts: {short(str(path))} holds no verdicts: {short(str(error), 120)}"
+        raise InputError(what, mend) from error
