@@ -86,8 +86,10 @@ def results(summary: Summary) -> Table | None:
 
 def runs(reported: Sequence[Reported]) -> Table:
     """A row for each of several runs."""
-    columns = ("run", "what was run", "state", ">seed", ">global step", ">accuracy", ">steps/s", ">first step",
-               ">wall time", "counted")  # fmt: skip
+    columns = (
+        "run", "what was run", "state", ">seed", ">global step", ">accuracy", ">steps/s",
+        ">first step", ">wall time", "counted",
+    )  # fmt: skip
     rows = [
         (
             each.info.run_id,
@@ -147,28 +149,28 @@ def verdicts(found: Sequence[Verdict]) -> Table:
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:
-    unit = f" {verdict.unit}" if verdict.unit else ""
     yield verdict.words or verdict.claim
-    value = verdict.source_value
-    yield (
-        value
-        if isinstance(value, str)
-        else number(value, ",.6g") + (unit if value is not None else "")
-    )
-    ours = verdict.ours
-    if ours is None or ours.mean is None:
-        yield NONE
-    else:
-        within = (
-            ""
-            if ours.low is None
-            else f" [{number(ours.low, ',.6g')}, {number(ours.high, ',.6g')}]"
-        )
-        count = "" if ours.n is None else f", n = {ours.n}"
-        yield f"{ours.mean:,.6g}{within}{count}"
+    yield _source(verdict)
+    yield _ours(verdict)
     yield between(verdict.band.low, verdict.band.high) if verdict.band else NONE
     said = f"{_MARKS.get(verdict.verdict, '?')} {verdict.verdict.replace('_', ' ').lower()}"
     yield f"{said}: {verdict.why}" if verdict.why else said
+
+
+def _source(verdict: Verdict) -> str:
+    value = verdict.source_value
+    if value is None or isinstance(value, str):
+        return value or NONE
+    return f"{value:,.6g} {verdict.unit}".rstrip()
+
+
+def _ours(verdict: Verdict) -> str:
+    ours = verdict.ours
+    if ours is None or ours.mean is None:
+        return NONE
+    ends = [number(end, ",.6g") for end in (ours.low, ours.high)]
+    within = "" if ours.low is None and ours.high is None else f" [{ends[0]}, {ends[1]}]"
+    return f"{ours.mean:,.6g}{within}" + ("" if ours.n is None else f", n = {ours.n}")
 
 
 def mean(values: Sequence[float | None], form: str) -> str:

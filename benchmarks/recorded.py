@@ -1,0 +1,130 @@
+"""Run directories with made-up records, as many and as large as a training would leave.
+
+The figures in them are invented: they are there to be read and drawn, not to be believed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from lab.run.directory import RunDir, RunInfo
+from lab.task.protocol import TaskStatus, write_atomically
+from lab.task.states import State
+
+CLUSTER: Final = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]}
+STEPS: Final = 27_500
+"""Steps of each of three workers: 82,500 in all, as the chapter's 50 epochs."""
+
+EVERY: Final = 100
+"""Steps from one record to the next, as the programs have it."""
+
+BEGAN_UNIX: Final = 1_795_000_000.0
+_EPOCH: Final = 550
+_BATCH: Final = 100
+_STEP_S: Final = 0.002
+
+
+def make(
+    home: Path,
+    run_id: str,
+    *,
+    steps: int = STEPS,
+    seed: int = 1,
+    **changes: Any,  # noqa: ANN401  (fields of RunInfo)
+) -> RunDir:
+    """Write a run that has succeeded.
+
+    Args:
+        home: Where runs are kept.
+        run_id: Its name.
+        steps: Steps of each worker.
+        seed: What its records are drawn from.
+        **changes: Other fields of `run.json`.
+    """
+    given: dict[str, Any] = {
+        "experiment": "async",
+        "program": "mnist_async.py",
+        "backend": "local",
+        "state": State.SUCCEEDED,
+        "cluster": CLUSTER,
+        "cluster_file": "cluster.yaml",
+        "hyperparameters": {"epochs": steps // _EPOCH, "batch_size": _BATCH, "seed": seed},
+        "argv": (f"--seed={seed}",),
+        "seed": seed,
+        "tasks": tuple(
+            {"task": f"{job}-{index}", "node": address.partition(":")[0], "gpus": []}
+            for job, addresses in CLUSTER.items()
+            for index, address in enumerate(addresses)
+        ),
+        "started_unix": BEGAN_UNIX - 0.5,
+        "submitted_unix": BEGAN_UNIX,
+        "stopped_unix": BEGAN_UNIX + 10 + steps * _STEP_S,
+        "collected": True,
+    }
+    run = RunDir(home / run_id)
+    run.create(RunInfo(run_id, **{**given, **changes}))
+    draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
+    for task in run.read().task_names():
+        job, _, index = task.rpartition("-")
+        lines = _worker(run_id, int(index), steps, draw) if job == "worker" else _server(run_id)
+        write(run, task, lines)
+        status = TaskStatus(task, State.SUCCEEDED, exit_code=0, ended_unix=BEGAN_UNIX + 10)
+        run.status(task).parent.mkdir(exist_ok=True)
+        write_atomically(run.status(task), status.to_json())
+    return run
+
+
+def write(run: RunDir, task: str, records: Iterator[Mapping[str, Any]]) -> None:
+    """Write the records of a task."""
+    run.records(task).parent.mkdir(exist_ok=True)
+    text = "".join(f"{json.dumps(record)}\n" for record in records)
+    run.records(task).write_text(text, encoding="utf-8")
+
+
+def _server(run_id: str) -> Iterator[dict[str, Any]]:
+    yield {
+        "kind": "start", "run": run_id, "attempt": 0, "job_name": "ps", "task_index": 0, "seq": 0,
+        "time_unix": BEGAN_UNIX + 2.0, "elapsed_s": 0.0, "status": "starting",
+    }  # fmt: skip
+
+
+def _worker(run_id: str, index: int, steps: int, draw: random.Random) -> Iterator[dict[str, Any]]:
+    """The records of one worker, with all the fields that the asynchronous program writes."""
+    common = {"run": run_id, "attempt": 0, "job_name": "worker", "task_index": index}
+    begin, elapsed = BEGAN_UNIX + 3.0, 0.0
+    yield {
+        "kind": "start", **common, "seq": 0, "batch_size": _BATCH, "time_unix": begin,
+        "elapsed_s": 0.0, "status": "starting",
+    }  # fmt: skip
+    seq = 0
+    stops = sorted({*range(EVERY, steps + 1, EVERY), *range(_EPOCH, steps + 1, _EPOCH)})
+    before = 0
+    for step in stops:
+        each = _STEP_S * draw.lognormvariate(0.0, 0.15)
+        elapsed += (step - before) * each
+        before, seq = step, seq + 1
+        yield {
+            "kind": "epoch" if step % _EPOCH == 0 else "step", **common, "seq": seq,
+            "epoch": (step - 1) // _EPOCH, "local_step": step,
+            "global_step": min(3 * step, 3 * steps - 2 + index),
+            "loss": 0.4 + 8 * math.exp(-step / 300) + draw.expovariate(8),
+            "staleness": min(int(draw.expovariate(0.6)), 9), "examples": step * _BATCH,
+            "step_time_s": each, "time_unix": round(begin + elapsed, 3), "elapsed_s": elapsed,
+        }  # fmt: skip
+    accuracy = draw.gauss(0.887, 0.003)
+    if index == 0:  # the chief tests the final parameters, and reads the probe with them
+        seq += 1
+        yield {
+            "kind": "eval", **common, "seq": seq, "global_step": 3 * steps, "probe": 3 * steps,
+            "accuracy": accuracy, "time_unix": round(begin + elapsed, 3), "elapsed_s": elapsed,
+        }  # fmt: skip
+    yield {
+        "kind": "final", **common, "seq": seq + 1, "global_step": 3 * steps, "local_step": steps,
+        "accuracy": accuracy, "time_unix": round(begin + elapsed, 3),
+        "elapsed_s": elapsed, "status": "succeeded",
+    }  # fmt: skip

@@ -1,0 +1,370 @@
+"""The figures of a report: what they compute, what they draw, and what they survive."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from lab.figures import cluster, loss, progress, series, staleness, style, throughput, waiting
+from lab.figures.charts import CHARTS
+from lab.figures.topology import topology_of
+from lab.figures.trace import Mark, Trace, from_first_step, samples_of, steps_of
+from lab.records import FIELDS
+from lab.run.directory import RunInfo
+
+ZERO = 1000.0
+HOSTILE = "<script>alert(1)</script> $x^$ \\frac{ -- \x1b]0;t\x07 \u202e"
+PS = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
+
+
+def info(experiment: str = "async", **changes: Any) -> RunInfo:
+    given = {"cluster": PS, "submitted_unix": ZERO, **changes}
+    return RunInfo("20260101-0000-async-aaaa", experiment, **given)
+
+
+def records(*rows: Mapping[str, Any]) -> pd.DataFrame:
+    """Records as `lab.run.frame` gives them."""
+    columns = ["task", *FIELDS]
+    frame = pd.DataFrame([{"kind": "step", "attempt": 0, **row} for row in rows], columns=columns)
+    numbers = [name for name, kind in FIELDS.items() if kind is not str]
+    return frame.astype(dict.fromkeys(numbers, "Float64"))
+
+
+def steps(task: str, count: int = 20, **fixed: float) -> list[dict[str, Any]]:
+    """A record each ten steps and each second, from the first second on."""
+    return [
+        {
+            "task": task, "local_step": 10 * n, "global_step": 20 * n, "loss": 8 / n,
+            "staleness": n % 3, "examples": 1000 * n, "step_time_s": 0.1, "time_unix": ZERO + n,
+            **fixed,
+        }
+        for n in range(1, count + 1)
+    ]  # fmt: skip
+
+
+def trace(*rows: Mapping[str, Any], label: str = "one", **changes: Any) -> Trace:
+    about = changes.pop("info", info())
+    table, left_out = steps_of(about, records(*rows))
+    given: dict[str, Any] = {"samples": samples_of(about, []), "left_out": left_out, **changes}
+    return Trace(label, given.pop("group", "async"), about, table, **given)
+
+
+def two_workers(**changes: Any) -> Trace:
+    return trace(*steps("worker-0"), *steps("worker-1"), **changes)
+
+
+def texts(figure: Figure | None) -> str:
+    """Every text that the figure shows."""
+    assert figure is not None
+    style.png(figure)  # what is only placed when it is drawn
+    found = figure.findobj(match=lambda each: hasattr(each, "get_text"))
+    return "\n".join(each.get_text() for each in found)  # type: ignore[attr-defined]
+
+
+def test_a_smoothed_line_does_not_lag_and_keeps_a_straight_line() -> None:
+    straight = np.arange(100.0)
+    middle = slice(2, -2)
+    assert series.smoothed(straight)[middle] == pytest.approx(straight[middle])
+    assert series.window_for(1000) == 41
+    assert series.window_for(3) == 5
+
+
+def test_the_interval_is_students() -> None:
+    """Of 1, 2, 3: t of two degrees of freedom is 4.3027, s / sqrt(3) is 0.57735."""
+    mean, half = series.interval(np.array([[1.0], [2.0], [3.0]]))
+    assert (mean[0], half[0]) == (pytest.approx(2), pytest.approx(2.48414, abs=1e-4))
+    assert np.isnan(series.interval(np.array([[1.0]]))[1][0])
+
+
+def test_rates_add_up_to_what_was_made() -> None:
+    seconds = np.array([0.0, 1.0, 2.0, 10.0])
+    middles, rates = series.rates(seconds, np.array([0.0, 30.0, 20.0, 80.0]))
+    assert (rates >= 0).all()
+    assert (rates * np.diff(np.linspace(0, 10, 5))).sum() == pytest.approx(80)
+    assert middles[0] == 1.25
+    assert len(series.rates(np.array([1.0]), np.array([1.0]))[0]) == 0
+
+
+def test_a_mean_over_runs_is_taken_where_all_have_values() -> None:
+    one = np.array([0.0, 10.0]), np.array([0.0, 10.0])
+    two = np.array([5.0, 20.0]), np.array([7.0, 22.0])
+    found = series.together([one, two])
+    assert found is not None
+    x, mean, half = found
+    assert (x[0], x[-1]) == (5, 10)
+    assert mean == pytest.approx(x + 1)
+    assert half == pytest.approx(12.7062, abs=1e-3)  # t of one degree of freedom, times 1
+    assert series.together([one]) is None
+    assert series.together([one, (np.array([11.0, 12.0]), np.array([0.0, 0.0]))]) is None
+
+
+def test_images_are_those_of_all_workers_and_of_all_attempts() -> None:
+    again = [{**row, "attempt": 1} for row in steps("worker-1", 2)]
+    late = [{**row, "time_unix": row["time_unix"] + 20} for row in again]
+    found, _ = steps_of(info(), records(*steps("worker-0"), *steps("worker-1"), *late))
+    assert found["images"].max() == 20_000 + 20_000 + 2_000
+    assert found["images"].iloc[0] == 2000
+    assert found["seconds"].is_monotonic_increasing
+
+
+def test_images_are_counted_by_steps_where_no_record_tells() -> None:
+    rows = [{**row, "examples": None} for row in steps("worker-0", 3)]
+    with_size, _ = steps_of(info(hyperparameters={"batch_size": 50}), records(*rows))
+    assert list(with_size["images"]) == [500, 1000, 1500]
+    without, _ = steps_of(info(), records(*rows))
+    assert without["images"].isna().all()
+
+
+def test_records_without_a_usable_time_are_counted() -> None:
+    bad = [{**steps("worker-0", 1)[0], "time_unix": when} for when in (None, 1e300, float("inf"))]
+    found, left_out = steps_of(info(), records(*steps("worker-0", 4), *bad))
+    assert (len(found), left_out) == (4, 3)
+
+
+def test_what_is_beyond_all_measure_is_no_number() -> None:
+    found, _ = steps_of(info(), records(*steps("worker-0", 1, loss=1e300)))
+    assert found["loss"].isna().all()
+
+
+def test_samples_that_are_none_are_passed_over() -> None:
+    good = {"task": "worker-0", "gpu": "GPU-1", "time_unix": ZERO + 3, "utilisation": 0.5}
+    bad = [[], {}, {**good, "utilisation": 7}, {**good, "task": 1}, {**good, "time_unix": "x"}]
+    found = samples_of(info(), [good, *bad, {**good, "utilisation": 10**400}])
+    assert found.to_dict("records") == [
+        {"task": "worker-0", "gpu": "GPU-1", "seconds": 3.0, "utilisation": 0.5}
+    ]
+
+
+def test_runs_are_compared_from_their_first_steps() -> None:
+    mark = Mark("worker-0", "fault", "pause", 5.0, 7.0)
+    found = from_first_step(two_workers(marks=(mark,)))
+    # Ten steps of 0.1 s lie before the first record.
+    assert found.steps["seconds"].iloc[0] == pytest.approx(1.0)
+    assert (found.marks[0].begin, found.marks[0].end) == (pytest.approx(5.0), pytest.approx(7.0))
+    assert "first step" in found.clock
+
+
+@pytest.mark.parametrize(
+    ("about", "links"),
+    [
+        (info(), {("ps-0", "worker-0"), ("ps-0", "worker-1")}),
+        (
+            info("multiworker", cluster={"worker": ["a:1", "b:1", "c:1"]}),
+            {("worker-0", "worker-1"), ("worker-1", "worker-2"), ("worker-2", "worker-0")},
+        ),
+        (
+            info("linear", cluster={"worker": ["a:1", "b:1"], "client": ["c:1"]}),
+            {("client-0", "worker-0"), ("client-0", "worker-1")},
+        ),
+        (
+            info("evaluator", cluster={**PS, "evaluator": ["d:1"]}),
+            {("ps-0", "worker-0"), ("ps-0", "worker-1")},
+        ),
+        (info("hello", cluster={"local": ["a:1", "b:1"]}), {("local-0", "local-1")}),
+        (info("multiworker", own=True, cluster={"worker": ["a:1", "b:1"]}), set()),
+    ],
+)
+def test_who_talks_to_whom(about: RunInfo, links: set[tuple[str, str]]) -> None:
+    found = topology_of(about)
+    assert set(found.links) == links
+    assert found.ring is (about.experiment == "multiworker" and not about.own)
+
+
+def test_the_cluster_shows_every_task_and_every_card() -> None:
+    rows = ({"task": "ps-0", "node": "tf1", "gpus": []},
+            {"task": "worker-0", "node": "tf2", "gpus": ["GPU-b", "GPU-c"]},
+            {"task": "worker-1", "node": "tf3", "gpus": ["GPU-d"]})  # fmt: skip
+    nodes = [{"name": "tf1", "gpus": ["GPU-a"]}, {"name": "tf2", "gpus": ["GPU-b", "GPU-c"]},
+             {"name": "tf3", "gpus": ["GPU-d"]}]  # fmt: skip
+    run = two_workers(info=info(tasks=rows, plan={"nodes": nodes}))
+    shown = texts(cluster.draw([run])).split("\n")
+    for word in ("ps-0", "worker-0", "worker-1", "tf1", "tf2", "tf3", "0", "1", "2", "3"):
+        assert shown.count(word) == 1, word
+    assert any("4 GPUs" in text for text in shown)
+
+
+@pytest.mark.parametrize("workers", [1, 7, 40])
+@pytest.mark.parametrize("apart", [True, False])
+def test_no_two_tasks_of_the_picture_overlap(workers: int, apart: bool) -> None:
+    where = [f"tf{number if apart else 0}:{2222 + number}" for number in range(workers + 1)]
+    about = info(cluster={"ps": where[:1], "worker": where[1:]})
+    figure = cluster.draw([trace(info=about)])
+    assert figure is not None
+    (axes,) = figure.axes
+    boxes = [patch.get_window_extent() for patch in axes.patches if patch.get_zorder() == 4]
+    assert len(boxes) == workers + 1
+    frame = axes.get_window_extent()
+    assert not any(one.overlaps(two) for one, two in itertools.combinations(boxes, 2))
+    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
+
+
+def test_the_loss_has_three_panels_with_their_units() -> None:
+    figure = loss.draw([two_workers()])
+    shown = texts(figure)
+    for label in ("global step (updates)", "wall time (s)", "images seen", "cross entropy"):
+        assert label in shown
+    assert figure is not None
+    assert len(figure.axes) == 3
+    for axes in figure.axes:
+        assert len(axes.get_lines()) == 4  # of each worker the points and the line
+
+
+def test_a_panel_without_numbers_is_left_out() -> None:
+    rows = [{**row, "examples": None} for row in steps("worker-0")]
+    figure = loss.draw([trace(*rows)])
+    assert figure is not None
+    assert len(figure.axes) == 2
+    assert loss.draw([trace(*steps("worker-0", loss=float("nan")))]) is None
+
+
+def test_points_are_thinned_and_the_page_says_so() -> None:
+    run = trace(*steps("worker-0", 4000))
+    figure = loss.draw([run])
+    assert figure is not None
+    points = figure.axes[0].get_lines()[0]
+    assert len(np.asarray(points.get_xdata())) == 1334
+    assert "each 3rd is drawn" in loss.read([run])
+    assert "is drawn" not in loss.read([two_workers()])
+
+
+def test_several_runs_show_each_and_their_mean() -> None:
+    runs = [from_first_step(two_workers(label=str(number))) for number in range(3)]
+    figure = progress.draw(runs)
+    assert figure is not None
+    assert len(figure.axes[0].get_lines()) == 3 + 1
+    assert "async (mean of 3)" in texts(figure)
+
+
+def test_each_worker_has_its_own_line_of_steps() -> None:
+    figure = progress.draw([trace(*steps("worker-0"), *steps("worker-1", 10))])
+    assert figure is not None
+    ends = [float(np.max(line.get_ydata())) for line in figure.axes[1].get_lines()]
+    assert ends == [200, 100]
+    assert "worker-0's" in progress.see([two_workers()])[0]
+
+
+def test_marks_are_drawn_over_time_and_numbered() -> None:
+    marks = (Mark("worker-0", "fault", "pause", 5.0, 7.0), Mark("worker-1", "late start", "x", 9.0))
+    with_marks, without = texts(progress.draw([two_workers(marks=marks)])), texts(
+        progress.draw([two_workers()])
+    )  # fmt: skip
+    assert with_marks.count("\n2\n") + with_marks.endswith("\n2") == without.count("\n2\n") + 2
+    figure = throughput.draw([two_workers(marks=marks)])
+    assert figure is not None
+    spans = [patch.get_extents() for patch in figure.axes[0].patches]
+    left, right = (
+        figure.axes[0].transData.inverted().transform((x, 0))[0] for x in (spans[0].x0, spans[0].x1)
+    )
+    assert (left, right) == (pytest.approx(5), pytest.approx(7))
+
+
+def test_cards_are_drawn_where_they_were_sampled() -> None:
+    sampled = samples_of(
+        info(),
+        [
+            {"task": "worker-0", "gpu": "GPU-1", "time_unix": ZERO + n, "utilisation": 0.25}
+            for n in range(20)
+        ],
+    )
+    figure = throughput.draw([two_workers(samples=sampled)])
+    assert figure is not None
+    assert len(figure.axes) == 2
+    (line,) = figure.axes[1].get_lines()
+    assert np.asarray(line.get_ydata()) == pytest.approx(25)
+    assert "sampled" not in " ".join(throughput.see([two_workers(samples=sampled)]))
+    bare = throughput.draw([two_workers()])
+    assert bare is not None
+    assert len(bare.axes) == 1
+    assert "No card was sampled" in " ".join(throughput.see([two_workers()]))
+
+
+def test_waiting_is_drawn_as_its_share() -> None:
+    run = trace(*steps("worker-0", wait_time_s=0.025), *steps("worker-1"))
+    assert "worker-0 waits 25% of a step's 100 ms" in waiting.see([run])[0]
+    figure = waiting.draw([run])
+    assert figure is not None
+    drawn = [polygon.get_paths()[0].get_extents().height for polygon in figure.axes[0].collections]
+    assert sorted(round(height, 3) for height in drawn)[-3:] == [0.2, 0.6, 0.8]
+    assert "waits for others" in texts(figure)
+    assert "waits for others" not in texts(waiting.draw([two_workers()]))
+    assert waiting.see([two_workers()])[0].startswith("Nobody waits")
+
+
+def test_a_histogram_counts_every_step() -> None:
+    run = trace(*steps("worker-0"), *steps("worker-1", 3, staleness=500))
+    figure = staleness.draw([run])
+    assert figure is not None
+    for axes in figure.axes:
+        assert sum(bar.get_height() for bar in axes.patches) == pytest.approx(100)
+    assert "+" in texts(figure)  # what lies beyond the last bar is in it
+    assert staleness.draw([trace(*steps("worker-0", staleness=float("nan")))]) is None
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_nothing_of_a_run_is_read_as_formula_or_markup(runs: int) -> None:
+    about = info(
+        HOSTILE,
+        cluster={"ps": [f"{HOSTILE}:1"], "worker": ["_tf2:1"]},
+        tasks=({"task": "worker-0", "node": HOSTILE, "gpus": [HOSTILE]},),
+        backend=HOSTILE,
+    )
+    marks = (Mark("worker-0", "fault", HOSTILE, 3.0, 4.0),)
+    traces = [
+        trace(*steps("worker-0", wait_time_s=0.01), *steps(HOSTILE), info=about, marks=marks,
+              group=f"{HOSTILE}{number}", label=HOSTILE)
+        for number in range(runs)
+    ]  # fmt: skip
+    for chart in CHARTS:
+        figure = chart.draw(traces)
+        assert figure is not None, chart.name
+        drawing = style.svg(figure)
+        root = ElementTree.fromstring(drawing)  # noqa: S314  (our own)
+        tags = {each.tag.rpartition("}")[2] for each in root.iter()}
+        assert not tags & {"script", "foreignObject", "a"}
+        assert b"\x1b" not in drawing
+        assert "\x1b" not in texts(figure)
+        assert "\u202e" not in texts(figure)
+    assert "$x^$" in texts(loss.draw(traces)).replace("…", "$x^$")
+
+
+def test_a_name_that_begins_with_an_underscore_is_in_the_legend() -> None:
+    figure = loss.draw([trace(*steps("_worker"))])
+    assert figure is not None
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [" _worker"]
+
+
+def test_looks_differ_by_more_than_colour() -> None:
+    looks = [style.look(number) for number in range(28)]
+    assert len(set(looks)) == 28
+    assert len({(each.line, each.marker) for each in looks[:7]}) == 7
+
+
+def test_the_same_run_gives_the_same_bytes() -> None:
+    def drawn() -> tuple[bytes, bytes]:
+        figure = loss.draw([two_workers()])
+        assert figure is not None
+        return style.png(figure), style.svg(figure)
+
+    first = drawn()
+    assert first == drawn()
+    assert Image.open(io.BytesIO(first[0])).size[0] == 2400
+
+
+def nothing() -> Sequence[Trace]:
+    return [trace(info=info(cluster={}))]
+
+
+def test_of_a_run_without_records_nothing_is_drawn_and_nothing_breaks() -> None:
+    for chart in CHARTS:
+        assert chart.draw(nothing()) is None, chart.name
+        assert chart.draw([*nothing(), *nothing()]) is None, chart.name

@@ -1,0 +1,383 @@
+"""`lab report`: what stands on the page, where the files go, and what cannot get out of it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import recorded
+from lab.cli import main
+from lab.errors import InputError
+from lab.report.grouping import group_names
+from lab.report.marking import marks_of, not_done
+from lab.report.provenance import command, origins
+from lab.report.tables import NONE, mean
+from lab.report.verdicts import read_verdicts
+from lab.run.directory import RunDir, RunInfo
+from lab.run.frame import records_frame
+from lab.task.policy import OnFailure
+from lab.task.states import State
+from tests.unit.test_figures import HOSTILE
+
+FIRST, SECOND = "20260101-0000-async-aaaa", "20260102-0000-async-bbbb"
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+STEPS = 1100
+FIGURES = ("cluster", "loss", "progress", "staleness", "throughput", "waiting")
+
+
+class Page(HTMLParser):
+    """What a browser would see."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.policy = ""
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self._cell = False
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.tags.append(tag)
+        self.attributes += found.items()
+        if found.get("http-equiv") == "Content-Security-Policy":
+            self.policy = found["content"]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self._cell = True
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"td", "th"}:
+            self._cell = False
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+        if self._cell:
+            self.rows[-1][-1] += data
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    monkeypatch.setattr(importlib.import_module("lab.cli.commands.report"), "backends", list)
+    # Few pixels are enough here, and take a fraction of the time.
+    monkeypatch.setattr("lab.figures.style._DPI", 30)
+    return tmp_path / "runs"
+
+
+def report(*words: str) -> int:
+    return main(["report", *words])
+
+
+def page_of(file: Path) -> Page:
+    return Page(file.read_text(encoding="utf-8"))
+
+
+def test_one_run_becomes_a_page_and_figures_in_its_directory(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = recorded.make(home, FIRST, steps=STEPS)
+    assert report("last", "--json") == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out)
+    assert found["report"] == f"runs/{FIRST}/report.html"
+    names = {Path(file).name for file in found["figures"]}
+    assert names == {f"{name}.{ending}" for name in FIGURES for ending in ("png", "svg")}
+    assert all((run.path / "figures" / name).stat().st_size > 1000 for name in names)
+    assert "Loss: " in said.err
+    page = page_of(run.path / "report.html")
+    assert page.tags.count("img") == len(FIGURES)
+    worker = next(row for row in page.rows if row[0] == "worker-1")
+    assert worker[1:5] == ["tf3", "succeeded", "1,100", "3,300"]
+    assert f"Run {FIRST}" in page.text
+    assert "--seed=1" in page.text
+
+
+def test_the_page_loads_nothing(home: Path) -> None:
+    run = recorded.make(home, FIRST, steps=STEPS)
+    assert report(FIRST) == 0
+    html = (run.path / "report.html").read_text(encoding="utf-8")
+    page = Page(html)
+    assert page.policy == POLICY
+    for name, value in page.attributes:
+        if name in {"src", "href", "srcset", "data", "action", "background", "poster"}:
+            assert re.fullmatch(r"data:image/png;base64,[A-Za-z0-9+/=]+", value), name
+    assert not {"script", "link", "iframe", "object", "embed", "form", "base"} & set(page.tags)
+    bare = re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", html)
+    assert not re.search(r"https?:|//|@import|url\(|@font-face", bare)
+    assert not any(name.startswith("on") or name == "style" for name, _ in page.attributes)
+
+
+def test_several_runs_stand_side_by_side(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, run_id in enumerate((FIRST, SECOND)):
+        recorded.make(home, run_id, steps=STEPS, seed=number + 1)
+    recorded.make(home, "20260103-0000-sync-cccc", steps=STEPS, experiment="sync")
+    Path("out").mkdir()
+    assert report("20260101", SECOND, "last", "20260101", "--output", "out/all.html") == 0
+    assert capsys.readouterr().out == "out/all.html\n"
+    assert {path.name for path in Path("out/figures").iterdir()} >= {"loss.png", "loss.svg"}
+    page = page_of(Path("out/all.html"))
+    assert [row[0] for row in page.rows if row and row[0].startswith("2026")] == [
+        FIRST, SECOND, "20260103-0000-sync-cccc",
+    ]  # fmt: skip
+    (together,) = [row for row in page.rows if row[:2] == ["async", "2 of 2"]]
+    assert re.fullmatch(r"0\.\d{4} ± 0\.\d{4}", together[2])
+    assert page.policy == POLICY
+
+
+def test_nothing_of_a_run_becomes_markup(home: Path) -> None:
+    """Whatever stands in a run's files is shown as it stands there."""
+    hostile: dict[str, Any] = {
+        "experiment": HOSTILE,
+        "program": HOSTILE,
+        "reason": HOSTILE,
+        "state": State.FAILED,
+        "backend": HOSTILE,
+        "argv": (HOSTILE,),
+        "hyperparameters": {HOSTILE: HOSTILE},
+        "versions": {HOSTILE: HOSTILE},
+        "provenance": {HOSTILE: HOSTILE},
+        "git": {"commit": HOSTILE, "dirty": True},
+        "faults": (HOSTILE,),
+        "start": {"worker-1": HOSTILE},
+        "gpus": (HOSTILE,),
+        "cluster_file": HOSTILE,
+        "tasks": ({"task": "worker-0", "node": HOSTILE, "gpus": [HOSTILE]},),
+    }
+    for number, run_id in enumerate((FIRST, SECOND)):
+        run = recorded.make(home, run_id, steps=STEPS, **hostile)
+        event = {"kind": "event", "time_unix": recorded.BEGAN_UNIX + 4}
+        with run.records("worker-0").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**event, "message": f"fault: {HOSTILE}{number}"}) + "\n")
+            file.write(json.dumps({"kind": HOSTILE, "message": HOSTILE, "name": HOSTILE}) + "\n")
+            file.write("<script>\n")
+        result = {"kind": "result", "name": HOSTILE, "value": 1.0}
+        recorded.write(run, "ps-0", iter([result]))
+        samples = {"task": HOSTILE, "gpu": HOSTILE, "time_unix": recorded.BEGAN_UNIX + 5}
+        run.gpu_samples.write_text(json.dumps({**samples, "utilisation": 0.5}) + "\n")
+    Path("claims.json").write_text(
+        json.dumps({"name": HOSTILE, "source": HOSTILE, "runs": [HOSTILE], "verdicts": [
+            {"claim": HOSTILE, "words": HOSTILE, "verdict": HOSTILE, "why": HOSTILE,
+             "source_value": HOSTILE, "unit": HOSTILE}]})
+    )  # fmt: skip
+    assert report(FIRST, "--verdicts", "claims.json") == 0
+    assert report(FIRST, SECOND, "--verdicts", "claims.json", "--output", "both.html") == 0
+    for file in (home / FIRST / "report.html", Path("both.html")):
+        page = page_of(file)
+        assert "script" not in page.tags
+        assert "<script>alert(1)</script> $x^$" in page.text
+        assert "\\x1b]0;t\\x07" in page.text
+        assert not {"\x1b", "\x07", "\u202e"} & set(page.text)
+        assert set(page.tags) <= {
+            "html", "head", "meta", "title", "style", "body", "header", "h1", "h2", "p", "main",
+            "ul", "li", "b", "span", "section", "div", "table", "thead", "tbody", "tr", "th", "td",
+            "figure", "img", "figcaption", "footer", "br",
+        }  # fmt: skip
+
+
+def test_a_run_without_records_has_a_page_that_says_so(home: Path) -> None:
+    run = RunDir(home / FIRST)
+    run.create(RunInfo(FIRST, "async", state=State.FAILED, reason="no memory", collected=True))
+    (run.path / "figures").mkdir()
+    (run.path / "figures" / "loss.png").write_bytes(b"an older report's")
+    assert report("last") == 0
+    page = page_of(run.path / "report.html")
+    assert "Why it is failed: no memory." in page.text
+    assert page.text.count("This is not drawn: ") == len(FIGURES)
+    assert list((run.path / "figures").iterdir()) == []
+
+
+def test_what_is_wrong_with_the_records_is_said(home: Path) -> None:
+    run = recorded.make(home, FIRST, steps=STEPS, faults=("kill worker-1 after 500000 steps",))
+    lines = run.records("worker-0").read_text().splitlines()
+    lines[5] = "no record"
+    run.records("worker-0").write_text("\n".join(lines) + "\n")
+    assert report("last") == 0
+    text = page_of(run.path / "report.html").text
+    assert "1 records are missing" in text
+    assert "Damaged lines among its records: 1, the first: tasks/worker-0.jsonl:6" in text
+    assert "No record tells of the fault that it was given: kill worker-1" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--output", "none/report.html"), "--output: none is no directory"),
+        (("--output", "."), "--output: . is no file"),
+        (("--output", "a" * 300), "cannot be a file"),
+        (("--verdicts", "none.json"), "none.json cannot be read (No such file or directory)"),
+        (("--verdicts", "bad.json"), "bad.json holds no verdicts"),
+        (("zzz",), "no run 'zzz' in runs"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    home: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    recorded.make(home, FIRST, steps=STEPS)
+    Path("bad.json").write_text('{"name": 1}')
+    assert report(FIRST, *words) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert shown.count("\n") == 1
+    assert not (home / FIRST / "report.html").exists()
+
+
+def test_a_run_is_needed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report() == 2
+    assert "`lab report` needs RUN" in capsys.readouterr().err
+
+
+def test_figures_are_written_into_no_linked_directory(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = recorded.make(home, FIRST, steps=STEPS)
+    Path("elsewhere").mkdir()
+    (run.path / "figures").symlink_to(Path("elsewhere").resolve())
+    assert report("last") == 2
+    assert "figures is no directory of its own" in capsys.readouterr().err
+    assert list(Path("elsewhere").iterdir()) == []
+
+
+def test_a_page_that_cannot_be_written_is_an_error(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded.make(home, FIRST, steps=STEPS)
+
+    def full(_path: Path, _data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("lab.report.making.save", full)
+    assert report("last") == 1
+    assert "the report cannot be written: No space left on device" in capsys.readouterr().err
+
+
+def test_the_verdicts_stand_beside_the_source(home: Path) -> None:
+    recorded.make(home, FIRST, steps=STEPS)
+    claim = {
+        "claim": "accuracy",
+        "words": "worker 0 tests 0.8865",
+        "unit": "",
+        "why": "in the band",
+    }
+    good = {**claim, "source_value": 0.8865, "ours": {"mean": 0.8871, "low": 0.885, "high": 0.8892,
+            "n": 5}, "band": {"low": 0.88, "high": 0.895}, "verdict": "PASS"}  # fmt: skip
+    none = {"claim": "sync", "source_value": None, "ours": None, "band": None,
+            "verdict": "NOT_COMPARABLE"}  # fmt: skip
+    Path("r.json").write_text(
+        json.dumps({"name": "book-async", "source": "the book", "made": "now",
+                    "verdicts": [good, none], "runs": [FIRST]})
+    )  # fmt: skip
+    assert report("last", "--verdicts", "r.json") == 0
+    page = page_of(home / FIRST / "report.html")
+    assert ["worker 0 tests 0.8865", "0.8865", "0.8871 [0.885, 0.8892], n = 5", "0.88 to 0.895",
+            "✓ pass: in the band"] in page.rows  # fmt: skip
+    assert ["sync", NONE, NONE, NONE, "? not comparable"] in page.rows
+
+
+def test_verdicts_with_numbers_that_are_none_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "r.json"
+    file.write_text('{"name": "x", "verdicts": [{"claim": "a", "verdict": "PASS", "unit": null}]}')
+    with pytest.raises(InputError, match=r"holds no verdicts.*unit"):
+        read_verdicts(file)
+    file.write_text("[" * 100_000)
+    with pytest.raises(InputError, match="holds no verdicts"):
+        read_verdicts(file)
+
+
+def marked(home: Path, *events: tuple[float, str], **changes: Any) -> tuple[Any, RunInfo]:
+    run = recorded.make(home, FIRST, steps=STEPS, **changes)
+    with run.records("worker-0").open("a", encoding="utf-8") as file:
+        for when, message in events:
+            stamp = {"kind": "event", "time_unix": recorded.BEGAN_UNIX + when, "message": message}
+            file.write(json.dumps(stamp) + "\n")
+    info = run.read()
+    return marks_of(info, records_frame(run), 60.0), info
+
+
+def test_a_fault_lasts_until_it_is_over(tmp_path: Path) -> None:
+    pause, slow = "pause:2s worker-0 after 5s", "slow:0.5,30s worker-0"
+    marks, info = marked(
+        tmp_path,
+        (5.0, f"fault: {pause}"), (7.1, f"fault over: {pause}"),
+        (9.0, f"fault: {pause}"), (11.2, f"fault over: {pause}"),
+        (10.0, f"fault: {slow}"), (50.0, "fault: kill worker-0"),
+        faults=(pause, slow, "kill worker-1 after 9 steps"),
+    )  # fmt: skip
+    assert [(mark.begin, mark.end) for mark in marks] == [
+        (pytest.approx(5), pytest.approx(7.1)), (pytest.approx(9), pytest.approx(11.2)),
+        (pytest.approx(10), pytest.approx(40)), (pytest.approx(50), None),
+    ]  # fmt: skip
+    assert not_done(info, marks) == ["kill worker-1 after 9 steps"]
+
+
+def test_late_starts_and_new_starts_are_marked(tmp_path: Path) -> None:
+    run = recorded.make(tmp_path, FIRST, steps=STEPS, start={"worker-2": "after 500 steps"})
+    again = {"kind": "start", "attempt": 1, "time_unix": recorded.BEGAN_UNIX + 9}
+    with run.records("worker-0").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(again) + "\n")
+    late, new = marks_of(run.read(), records_frame(run), 60.0)
+    assert (late.task, late.what) == ("worker-2", "late start")
+    assert late.begin == pytest.approx(3.0, abs=0.01)  # where its first step began
+    assert (new.task, new.what, new.begin) == ("worker-0", "new start", pytest.approx(9))
+
+
+def test_runs_that_differ_by_their_seed_are_one_group() -> None:
+    def made(experiment: str = "async", **changes: Any) -> RunInfo:
+        given: Mapping[str, Any] = {"hyperparameters": {"seed": 1, "learning_rate": 0.5}}
+        return RunInfo("x", experiment, **{**given, **changes})
+
+    other_seed = made(hyperparameters={"seed": 2, "learning_rate": 0.5})
+    other_rate = made(hyperparameters={"seed": 2, "learning_rate": 1})
+    assert group_names([made(), other_seed]) == ["async", "async"]
+    assert group_names([made(), other_rate, made("sync")]) == [
+        "async, learning_rate 0.5", "async, learning_rate 1", "sync",
+    ]  # fmt: skip
+    slowed = made(faults=("slow:0.5 worker-0",))
+    assert group_names([made(), slowed]) == ["async", "async, faults slow:0.5 worker-0"]
+
+
+def test_the_command_makes_the_same_run_again() -> None:
+    info = RunInfo(
+        "x", "async", backend="local", cluster_file="clusters/book.yaml", argv=("--seed=1",),
+        start={"worker-2": "after 500 steps"}, faults=("kill worker-1", "cut:5s tf2"),
+        on_failure=OnFailure.RESTART, restarts=3,
+    )  # fmt: skip
+    assert command(info) == (
+        "lab run async --cluster clusters/book.yaml --backend local --start 'worker-2: after 500"
+        " steps' --fault 'kill worker-1; cut:5s tf2' --on-failure restart:3 --seed=1"
+    )
+    own = replace(info, own=True, program="mine.py", start={}, faults=(), cluster_file="",
+                  on_failure=OnFailure.FAIL)  # fmt: skip
+    assert command(own) == "lab run mine.py --backend local -- --seed=1"
+
+
+def test_the_provenance_says_what_runs_have_in_common() -> None:
+    one, two = (
+        RunInfo(name, "async", seed=seed, provenance={"kernel": "Linux 6"}, started_unix=1e308)
+        for name, seed in (("a", 1), ("b", 2))
+    )
+    found = {each.name: each.values for each in origins([one, two])}
+    assert found["seed"] == {"a": "1", "b": "2"}
+    assert found["ran in"] == "kernel Linux 6"
+    assert "git commit" not in found
+    assert "started" not in found  # no calendar knows it
+
+
+def test_a_mean_has_an_interval_from_two_runs_on() -> None:
+    assert mean([0.88, 0.9], ".4f") == "0.8900 ± 0.1271"
+    assert mean([0.88, None], ".4f") == "0.8800"
+    assert mean([None], ".4f") == NONE
