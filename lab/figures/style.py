@@ -87,12 +87,17 @@ def look(number: int) -> Look:
     )
 
 
+def _settings() -> Any:  # noqa: ANN401  (matplotlib names each of its keys in a type)
+    defaults: dict[str, Any] = dict(mpl.rcParamsDefault)
+    return {**defaults, **_SETTINGS}
+
+
 @contextmanager
 def settings() -> Iterator[None]:
     """The defaults of matplotlib, and ours, whatever a matplotlibrc of the user's says."""
     # It would say on stderr that it makes its list of fonts, and which letters they lack.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    with mpl.rc_context({**mpl.rcParamsDefault, **_SETTINGS}), warnings.catch_warnings():
+    with mpl.rc_context(_settings()), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
 

@@ -121,14 +121,22 @@ def _strip(ax: Axes, run: Trace, task: str, bottom: float) -> None:
         return
     # One polygon for all boxes of a strip: a bar for each would make the file ten times as large.
     x = np.repeat(np.column_stack([lefts, lefts + widths]).ravel(), 2)
-    zeros = np.zeros(len(lefts))
-    for low, high, painted in (
-        (zeros, 1 - shares, {"facecolor": BLUE}),
-        (1 - shares, zeros + 1, {"facecolor": ORANGE, "hatch": _HATCH, "edgecolor": BLACK}),
+    zeros, ones = np.zeros(len(lefts)), np.ones(len(lefts))
+    for low, high, colour, hatch in (
+        (zeros, 1 - shares, BLUE, None),
+        (1 - shares, ones, ORANGE, _HATCH),
     ):
         top = np.column_stack([low, high, high, low]).ravel()
         base = np.repeat(low, 4)
-        ax.fill_between(x, bottom + height * base, bottom + height * top, linewidth=0, **painted)
+        ax.fill_between(
+            x,
+            bottom + height * base,
+            bottom + height * top,
+            linewidth=0,
+            facecolor=colour,
+            hatch=hatch,
+            edgecolor=BLACK,
+        )
 
 
 def _boxes(run: Trace, task: str) -> tuple[Floats, Floats, Floats]:

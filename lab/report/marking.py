@@ -88,8 +88,11 @@ def _late_starts(info: RunInfo, records: pd.DataFrame) -> Iterator[Mark]:
 def _restarts(info: RunInfo, records: pd.DataFrame) -> Iterator[Mark]:
     """The first record of every further attempt."""
     again = records[(records["attempt"] > 0).fillna(value=False).to_numpy(bool)]
-    for (task, attempt), rows in again.groupby(["task", "attempt"], observed=True):
-        begin = float(rows["time_unix"].min()) - zero_of(info)
-        if np.isfinite(begin):
-            text = f"its program is started again (attempt {int(attempt) + 1})"
-            yield Mark(str(task), "new start", text, begin)
+    for task in again["task"].unique():
+        of_task = again[again["task"] == task]
+        for attempt in sorted(set(of_task["attempt"].astype(int))):
+            rows = of_task[of_task["attempt"] == attempt]
+            begin = float(rows["time_unix"].min()) - zero_of(info)
+            if np.isfinite(begin):
+                text = f"its program is started again (attempt {attempt + 1})"
+                yield Mark(str(task), "new start", text, begin)
