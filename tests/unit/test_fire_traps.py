@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.cli.arguments import Flag, Kind, Rest, Switch, Word, parameters
+from lab.cli.arguments import Flag, Kind, Rest, Switch, Word, Words, check, parameters
 from lab.cli.catalogue import COMMANDS
 from tests.unit.test_cli import CLUSTER, environ, lab, make_run, on_a_terminal, refused
 
@@ -79,9 +79,9 @@ def needed(name: str, flag: str = "") -> list[str]:
     """What a command cannot do without: words for its places, and flags other than this one."""
     known = [each for each in parameters(FUNCTIONS[name]) if each.required]
     words = [
-        next(iter(getattr(each.kind.parse, "choices", ("x",))))
+        next(iter(getattr(getattr(each.kind, "parse", None), "choices", ("x",))))
         for each in known
-        if isinstance(each.kind, Word)
+        if isinstance(each.kind, Word | Words)
     ]
     flags = [each.flag for each in known if isinstance(each.kind, Flag) and each.flag != flag]
     return [*words, *(f"--{each}=workers=1,2" for each in flags)]
@@ -119,11 +119,22 @@ def test_every_command_refuses_a_flag_that_it_does_not_have(said: Said, name: st
     assert line.startswith(f"error: no option '--zzz' for `lab {name}`; see `lab {name} --help`")
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+def takes_any_number(name: str) -> bool:
+    return any(isinstance(each.kind, Words) for each in parameters(FUNCTIONS[name]))
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if not takes_any_number(name)])
 def test_every_command_refuses_a_stray_word(said: Said, name: str) -> None:
     places = [each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Word)]
     line = said(name, *(["x"] * len(places)), "stray")
     assert f"stray word 'stray' behind `lab {name}`" in line
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if takes_any_number(name)])
+def test_a_command_that_takes_any_number_of_words_gets_all_of_them(name: str) -> None:
+    (several,) = (each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Words))
+    texts = check(name, FUNCTIONS[name], ["a", "last", "b c"])
+    assert json.loads(texts[several.name]) == ["a", "last", "b c"]
 
 
 # ---- Values are not guessed

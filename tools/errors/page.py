@@ -98,9 +98,19 @@ _GROUPS: Final = (
         ("lab/predict/", "lab/cli/asking.py", "lab/cli/commands/predict.py"),
     ),
     (
+        "Reporting",
+        "`lab report`: where its files go, and what it is given beside runs.",
+        ("lab/report/", "lab/figures/", "lab/cli/commands/report.py"),
+    ),
+    (
         "Comparing runs",
         "`lab compare` and `lab tensorboard`: runs that are at home.",
-        ("lab/compare/", "lab/tensorboard/", "lab/cli/commands/compare.py", "lab/cli/commands/tensorboard.py"),
+        (
+            "lab/compare/",
+            "lab/tensorboard/",
+            "lab/cli/commands/compare.py",
+            "lab/cli/commands/tensorboard.py",
+        ),
     ),
     (
         "From Python",
