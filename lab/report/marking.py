@@ -47,18 +47,14 @@ def _events(info: RunInfo, records: pd.DataFrame) -> Iterator[tuple[str, float, 
 
 
 def _faults(info: RunInfo, records: pd.DataFrame, end: float) -> Iterator[Mark]:
-    begun: list[tuple[str, float, str]] = []
-    over: list[tuple[str, float, str]] = []
-    for task, when, message in _events(info, records):
-        if message.startswith(FAULT):
-            begun.append((task, when, message.removeprefix(FAULT)))
-        elif message.startswith(OVER):
-            over.append((task, when, message.removeprefix(OVER)))
-    for task, when, text in begun:
-        ends = [each for each in over if each[0] == task and each[2] == text and each[1] >= when]
-        if ends:
-            over.remove(ends[0])
-        until = ends[0][1] if ends else min(when + _holds(text), max(end, when))
+    events = list(_events(info, records))
+    over = [(task, when, text) for task, when, text in events if text.startswith(OVER)]
+    for task, when, message in events:
+        if not message.startswith(FAULT):
+            continue
+        text = message.removeprefix(FAULT)
+        ends = (at for who, at, said in over if (who, said) == (task, OVER + text) and at >= when)
+        until = next(ends, min(when + _holds(text), max(end, when)))
         yield Mark(task, "fault", short(text, _LONGEST), when, until if until > when else None)
 
 

@@ -76,6 +76,9 @@ def page(runs: Sequence[Reported], figures: Sequence[Shown], judged: Verdicts | 
         groups=None if one else tables.groups(runs),
         marks=tables.marks(runs),
         judged=judged,
+        elsewhere=len(set(judged.runs).difference(each.run.run_id for each in runs))
+        if judged
+        else 0,
         verdicts=tables.verdicts(judged.verdicts) if judged else None,
         figures=figures,
         origins=origins([each.info for each in runs]),

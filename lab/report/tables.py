@@ -208,6 +208,8 @@ def between(low: float | None, high: float | None) -> str:
     """Where something has to lie."""
     if low is None and high is None:
         return NONE
+    if low == high:
+        return f"{low:,.6g}"
     if low is None:
         return f"≤ {high:,.6g}"
     return f"≥ {low:,.6g}" if high is None else f"{low:,.6g} to {high:,.6g}"

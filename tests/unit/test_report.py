@@ -126,16 +126,21 @@ def test_several_runs_stand_side_by_side(home: Path, capsys: pytest.CaptureFixtu
     for number, run_id in enumerate((FIRST, SECOND)):
         recorded.make(home, run_id, steps=STEPS, seed=number + 1)
     recorded.make(home, "20260103-0000-sync-cccc", steps=STEPS, experiment="sync")
+    bad = recorded.make(home, "20260101-9999-async-dddd", steps=STEPS, seed=9, state=State.FAILED)
     Path("out").mkdir()
-    assert report("20260101", SECOND, "last", "20260101", "--output", "out/all.html") == 0
+    assert (
+        report("20260101-0", SECOND, "last", "20260101-0", bad.run_id, "--output", "out/all.html")
+        == 0
+    )
     assert capsys.readouterr().out == "out/all.html\n"
     assert {path.name for path in Path("out/figures").iterdir()} >= {"loss.png", "loss.svg"}
     page = page_of(Path("out/all.html"))
     assert [row[0] for row in page.rows if row and row[0].startswith("2026")] == [
-        FIRST, SECOND, "20260103-0000-sync-cccc",
+        FIRST, SECOND, "20260103-0000-sync-cccc", bad.run_id,
     ]  # fmt: skip
-    (together,) = [row for row in page.rows if row[:2] == ["async", "2 of 2"]]
-    assert re.fullmatch(r"0\.\d{4} ± 0\.\d{4}", together[2])
+    (together,) = [row for row in page.rows if row[:2] == ["async", "2 of 3"]]
+    middle = sum(float(row[5]) for row in page.rows if row[:1] in ([FIRST], [SECOND])) / 2
+    assert float(together[2].partition(" ± ")[0]) == pytest.approx(middle, abs=1e-4)
     assert page.policy == POLICY
 
 
@@ -279,13 +284,14 @@ def test_the_verdicts_stand_beside_the_source(home: Path) -> None:
             "verdict": "NOT_COMPARABLE"}  # fmt: skip
     Path("r.json").write_text(
         json.dumps({"name": "book-async", "source": "the book", "made": "now",
-                    "verdicts": [good, none], "runs": [FIRST]})
+                    "verdicts": [good, none], "runs": [FIRST, SECOND]})
     )  # fmt: skip
     assert report("last", "--verdicts", "r.json") == 0
     page = page_of(home / FIRST / "report.html")
     assert ["worker 0 tests 0.8865", "0.8865", "0.8871 [0.885, 0.8892], n = 5", "0.88 to 0.895",
             "✓ pass: in the band"] in page.rows  # fmt: skip
     assert ["sync", NONE, NONE, NONE, "? not comparable"] in page.rows
+    assert "1 of the 2 runs that were judged is not on this page." in page.text
 
 
 def test_verdicts_with_numbers_that_are_none_are_read(tmp_path: Path) -> None:
