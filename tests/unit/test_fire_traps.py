@@ -133,7 +133,8 @@ def test_every_command_refuses_a_stray_word(said: Said, name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in COMMANDS if takes_any_number(name)])
 def test_a_command_that_takes_any_number_of_words_gets_all_of_them(name: str) -> None:
     (several,) = (each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Words))
-    texts = check(name, FUNCTIONS[name], ["a", "last", "b c"])
+    places = [each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Word)]
+    texts = check(name, FUNCTIONS[name], [*["x"] * len(places), "a", "last", "b c"])
     assert json.loads(texts[several.name]) == ["a", "last", "b c"]
 
 
