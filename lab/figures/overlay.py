@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from lab.figures.series import Floats, together
+from lab.figures.series import Floats, every, together
 from lab.figures.style import look, plain
 
 _NO_LABEL = "_"  # matplotlib leaves it out of the legend
@@ -23,7 +23,8 @@ def draw(ax: Axes, number: int, name: str, curves: Sequence[tuple[Floats, Floats
     """
     style, label = look(number), plain(name, 70)
     mean = together(curves)
-    for x, y in curves:
+    for whole in curves:
+        x, y = (axis[:: every(len(axis))] for axis in whole)
         if mean is None:  # a single run, or runs with nothing in common
             ax.plot(x, y, color=style.colour, linestyle=style.line, label=label)
             label = _NO_LABEL

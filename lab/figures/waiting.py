@@ -21,6 +21,7 @@ TITLE: Final = "Computing and waiting"
 
 _HATCH: Final = "\\\\\\"
 _MOST_ROWS: Final = 16
+_MOST_BOXES: Final = 1000  # in a strip, which has about as many pixels
 
 _READ_ONE: Final = (
     "A strip for each worker. The blue part of its height is the share of the time in which it read"
@@ -151,7 +152,17 @@ def _boxes(run: Trace, task: str) -> tuple[Floats, Floats, Floats]:
     left = np.maximum(right - np.nan_to_num(wide), before)
     share = np.nan_to_num(np.asarray(rows["wait_time_s"], float)) / np.where(step > 0, step, np.inf)
     usable = right > left
-    return left[usable], (right - left)[usable], np.clip(share[usable], 0, 1)
+    return joined(left[usable], (right - left)[usable], np.clip(share[usable], 0, 1))
+
+
+def joined(left: Floats, wide: Floats, share: Floats) -> tuple[Floats, Floats, Floats]:
+    """The boxes; where there are too many to be seen, neighbours as one, its share their mean."""
+    count = -(-len(left) // _MOST_BOXES)
+    if count <= 1:
+        return left, wide, share
+    firsts = np.arange(0, len(left), count)
+    widths = np.add.reduceat(wide, firsts)
+    return left[firsts], widths, np.add.reduceat(share * wide, firsts) / widths
 
 
 def _folded(name: str) -> str:

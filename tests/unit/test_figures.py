@@ -299,6 +299,16 @@ def test_waiting_is_drawn_as_its_share() -> None:
     assert waiting.see([two_workers()])[0].startswith("Nobody waits")
 
 
+def test_boxes_that_are_too_many_are_joined_by_their_time() -> None:
+    wide = np.tile([1.0, 3.0], 2000)
+    left = np.cumsum(wide) - wide
+    lefts, widths, shares = waiting.joined(left, wide, np.tile([1.0, 0.0], 2000))
+    assert len(lefts) == 1000
+    assert widths.sum() == pytest.approx(wide.sum())
+    assert shares == pytest.approx(0.25)
+    assert len(waiting.joined(left[:9], wide[:9], wide[:9])[0]) == 9
+
+
 def test_a_histogram_counts_every_step() -> None:
     run = trace(*steps("worker-0"), *steps("worker-1", 3, staleness=500))
     figure = staleness.draw([run])
