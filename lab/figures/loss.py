@@ -157,8 +157,8 @@ def _line(ax: Axes, x: Floats, y: Floats, style: Look, label: str) -> None:
     )  # fmt: skip
     marker = style.marker if len(x) < _FEW else ""
     ax.plot(
-        x, smoothed(y), color=style.colour, linestyle=style.line, marker=marker, markersize=5,
-        label=label,
+        x[::step], smoothed(y)[::step], color=style.colour, linestyle=style.line, marker=marker,
+        markersize=5, label=label,
     )  # fmt: skip
 
 
