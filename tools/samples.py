@@ -1,0 +1,167 @@
+"""Make the sample runs in `notebooks/samples/`, from which the notebooks draw without training.
+
+Each is a real run by the command that stands below. Of its directory only `run.json`,
+`summary.json` and the records are kept: no model, no logs. Nothing in them is changed but the path
+of the Python that ran it; a run that names another place of this machine is refused.
+
+`python tools/samples.py` makes all of them (ten minutes on two cores), `python tools/samples.py
+sync async` those.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLES = ROOT / "notebooks/samples"
+INDEX = SAMPLES / "index.json"
+
+BOOK = "--cluster clusters/book.yaml --seed 1 --record_every 10 --epochs 3"
+SLOW = '--fault "slow:0.3,5m worker-0 after 150 steps"'
+LINKS = "--model mlp --seed 1 --record_every 5 --cluster notebooks/clusters"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How sample runs are made.
+
+    Attributes:
+        names: What the notebooks call them, in the order in which they are made.
+        command: The words behind `lab`.
+        shows: What they are for.
+    """
+
+    names: tuple[str, ...]
+    command: str
+    shows: str
+
+
+RECIPES = (
+    Recipe(
+        ("chapter",),
+        'run async-fast --epochs 50 --seed 1 --record_every 110 --start "worker-2: after 20,900'
+        ' steps" --cluster clusters/book.yaml',
+        "the whole chapter, with the book's late worker",
+    ),
+    Recipe(("async",), f"run async {BOOK}", "every worker on its own"),
+    Recipe(("sync",), f"run sync {BOOK}", "one update for all"),
+    Recipe(("async-straggler",), f"run async {BOOK} {SLOW}", "one worker slowed, nobody waits"),
+    Recipe(("sync-straggler",), f"run sync {BOOK} {SLOW}", "one worker slowed, all wait"),
+    Recipe(
+        ("sync-backup",),
+        f"run sync {BOOK} {SLOW} --replicas_to_aggregate 2",
+        "one worker slowed, the first two of three are enough",
+    ),
+    Recipe(
+        ("staleness-1", "staleness-8"),
+        'sweep staleness --over "workers=1,8" --repeats 1 --seed 1 --record_every 1'
+        " --cluster clusters/laptop.yaml",
+        "one cook, and eight who push at once, at a rate of 1",
+    ),
+    Recipe(
+        ("ring",),
+        "run multiworker --model softmax --epochs 3 --seed 1 --record_every 10"
+        " --cluster clusters/workers.yaml",
+        "two workers without a parameter server",
+    ),
+    Recipe(
+        ("links-1-worker",),
+        f"run async --global_steps 60 {LINKS}/lone-worker.yaml",
+        "one worker, one server, links of 100 Mbit/s",
+    ),
+    Recipe(
+        ("links-4-workers",),
+        f"run async --global_steps 160 {LINKS}/one-server.yaml",
+        "four workers, one server, links of 100 Mbit/s",
+    ),
+    Recipe(
+        ("links-2-servers",),
+        f"run async --global_steps 160 {LINKS}/two-servers.yaml",
+        "four workers, two servers, links of 100 Mbit/s",
+    ),
+    Recipe(
+        ("links-ring",),
+        f"run multiworker --global_steps 60 {LINKS}/ring.yaml",
+        "four workers in a ring, links of 100 Mbit/s",
+    ),
+)
+
+
+def main() -> None:
+    """Make the samples that were asked for, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", metavar="SAMPLE", help="only those")
+    wanted = set(parser.parse_args().names)
+    known = {name for recipe in RECIPES for name in recipe.names}
+    if wanted - known:
+        parser.error(f"no sample {min(wanted - known)!r}: {', '.join(sorted(known))}")
+    for recipe in RECIPES:
+        if not wanted or wanted & set(recipe.names):
+            make(recipe)
+
+
+def make(recipe: Recipe) -> None:
+    """Run a recipe's command, and keep its runs in place of those that were there."""
+    with tempfile.TemporaryDirectory() as home:
+        words = [*shlex.split(recipe.command), "--backend", "local", "--gpus", "none"]
+        command = [sys.executable, "-m", "lab", *words, "--runs-dir", home]
+        subprocess.run(command, cwd=ROOT, check=True)
+        runs = sorted(Path(home).iterdir(), key=_started)
+        if len(runs) != len(recipe.names):
+            raise SystemExit(f"{recipe.command}: {len(runs)} runs, not {len(recipe.names)}")
+        index = json.loads(INDEX.read_text()) if INDEX.is_file() else {}
+        for name, run in zip(recipe.names, runs, strict=True):
+            if name in index:
+                shutil.rmtree(SAMPLES / index[name]["run"], ignore_errors=True)
+            keep(run)
+            shown = f"lab {recipe.command}"
+            index[name] = {"run": run.name, "command": shown, "shows": recipe.shows}
+        INDEX.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+
+
+def keep(run: Path) -> None:
+    """Copy what the notebooks read of a run.
+
+    Raises:
+        SystemExit: Something in it names a place of this machine.
+    """
+    info = json.loads((run / "run.json").read_text())
+    info["provenance"]["interpreter"] = Path(info["provenance"]["interpreter"]).name
+    texts = {"run.json": json.dumps(info, indent=2) + "\n"}
+    for path in [run / "summary.json", *sorted(run.glob("tasks/*.jsonl"))]:
+        texts[str(path.relative_to(run))] = path.read_text()
+    for name, text in texts.items():
+        for place in places():
+            if re.search(rf"(?<!\w){re.escape(place)}(?!\w)", text):
+                raise SystemExit(f"{run.name}/{name} names {place}")
+        path = SAMPLES / run.name / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def places() -> Iterator[str]:
+    """What no sample may name: directories and the name of this machine."""
+    yield from map(str, {Path.home(), ROOT, Path(sys.prefix), Path(tempfile.gettempdir())})
+    yield from (os.environ[name] for name in ("LAB_STATE", "LAB_RUNS_DIR") if name in os.environ)
+    yield socket.gethostname()
+
+
+def _started(run: Path) -> float:
+    started: float = json.loads((run / "run.json").read_text())["started_unix"]
+    return started
+
+
+if __name__ == "__main__":
+    main()
