@@ -6,10 +6,11 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install run heritage test test-gpu check lint torture clean-end band bench lock golden errors clean
+.PHONY: help install run heritage test test-gpu check lint torture clean-end band bench lock golden errors notebooks \
+	notebooks-write jupyter samples clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/.host  ## the host's part alone, without TensorFlow: what a box with Docker needs
 
@@ -46,6 +47,19 @@ bench: $(VENV)/.dev  ## measure everything into benchmarks/RESULTS.md (two hours
 errors: $(VENV)/.dev  ## write docs/errors.md anew, with examples from the unit tests (4 minutes)
 	$(BIN)/python -m pytest tests/unit --update-errors
 
+jupyter: $(VENV)/.notebooks  ## JupyterLab with the lessons in notebooks/, for this machine alone
+	$(BIN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" \
+		--ServerApp.preferred_dir="$(CURDIR)/notebooks" --LabApp.default_url=/lab/tree/notebooks/00_tour.ipynb
+
+notebooks: $(VENV)/.dev  ## execute all notebooks from top to bottom, one after the other (10 minutes)
+	$(BIN)/python tools/notebooks.py --execute
+
+notebooks-write: $(VENV)/.dev  ## make the .ipynb files of the notebooks' .py anew, without outputs
+	$(BIN)/python tools/notebooks.py
+
+samples: $(VENV)/.dev  ## make the notebooks' sample runs anew (10 minutes; nothing else should run)
+	$(BIN)/python tools/samples.py
+
 band: $(VENV)/.dev  ## the NumPy reference of the whole chapter: where its accuracies must lie (6 minutes)
 	$(BIN)/python -m benchmarks.oracle_band
 
@@ -60,7 +74,7 @@ $(BIN)/python:
 	$(PYTHON) tools/require.py
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.host $(VENV)/.tensorflow $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
+$(VENV)/.host $(VENV)/.tensorflow $(VENV)/.notebooks $(VENV)/.dev: $(VENV)/.%: requirements/%.txt pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@

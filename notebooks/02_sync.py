@@ -1,0 +1,231 @@
+# %% [markdown]
+# # Sync: one update for all
+#
+# In asynchronous training nobody waits. Here all do: three workers compute gradients for the *same*
+# parameters, and the server makes one update of their mean. You will check by hand that this is the
+# same as one worker with a larger batch, compare both ways by steps, by images and by seconds, and
+# find out why the book's synchronous program never came to its end. Twenty minutes.
+
+# %%
+import random
+from collections import deque
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from common import at_root, curve, sample, steps_of
+
+from lab import api
+from lab.task.data import load_mnist
+
+at_root()
+
+# %% [markdown]
+# ## Three small batches, or one large one
+#
+# Softmax regression, its gradient written out in NumPy: the error of each image's predicted shares,
+# times the image.
+
+
+# %%
+def gradient(weights, images, labels):
+    """The gradient of the mean cross-entropy for weights [784, 10]."""
+    scores = images @ weights
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    shares[np.arange(len(labels)), labels] -= 1
+    return images.T @ shares / len(labels)
+
+
+train = load_mnist().train
+weights = np.random.default_rng(1).standard_normal((784, 10))
+batches = [slice(start, start + 100) for start in (0, 100, 200)]
+of_each = [gradient(weights, train.images[part], train.labels[part]) for part in batches]
+of_all = gradient(weights, train.images[:300], train.labels[:300])
+print("largest difference:", abs(np.mean(of_each, axis=0) - of_all).max())
+print("largest gradient:  ", abs(of_all).max())
+
+# %% [markdown]
+# **Question 1.** So what is one round of three synchronous workers, told without any distribution?
+# And what would have to change if their batches were of different sizes?
+#
+# <details><summary>Answer</summary>
+#
+# One step of a single worker with all 300 images: the mean of the three gradients is the gradient
+# of the joined batch, up to rounding. If the batches had different sizes the mean would have to be
+# weighted by them.
+#
+# </details>
+#
+# ## A round needs all
+#
+# One pass over the images by three workers. Each of them makes 550 local steps.
+
+# %%
+run = api.run("sync", cluster="clusters/book.yaml", epochs=1, seed=1)
+workers = [task for task in run.summary.tasks if task.job_name == "worker"]
+print("global step:", run.summary.global_step)
+pd.DataFrame(
+    [(task.task, task.local_step, task.accuracy) for task in workers],
+    columns=["task", "local steps", "accuracy"],
+)
+
+# %% [markdown]
+# **Question 2.** Three times 550 local steps, and what is the global step? Compare with the 1,650
+# of notebook `01_async`, after as many images. And why do all workers report the same accuracy this
+# time?
+#
+# <details><summary>Answer</summary>
+#
+# 550: three gradients make one update. Nobody goes on before the last update is made, and so all
+# test the same parameters.
+#
+# </details>
+#
+# ## Which is better?
+#
+# Two sample runs of three epochs each, asynchronous and synchronous, with the same seed, rate
+# (0.01) and batch size (100). The same loss three times: over updates, over images that all workers
+# together have seen, and over seconds.
+
+# %%
+made = {"async": sample("async"), "sync": sample("sync")}
+images_of_update = {"async": 100, "sync": 300}
+figure, panels = plt.subplots(1, 3, figsize=(12, 3.6), sharey=True)
+for number, (name, each) in enumerate(made.items()):
+    steps = steps_of(each)
+    images = steps["global_step"] * images_of_update[name]
+    for axes, x in zip(panels, (steps["global_step"], images, steps["seconds"]), strict=True):
+        curve(axes, x, steps["loss"], name, number)
+for axes, label in zip(panels, ("updates", "images seen", "seconds"), strict=True):
+    axes.set(xlabel=label, ylabel="loss of one batch", yscale="log")
+panels[0].legend()
+plt.tight_layout()
+plt.show()
+for name, each in made.items():
+    whole = each.summary
+    print(f"{name}: accuracy {whole.accuracy:.4f}, {whole.steps_per_s:.0f} updates a second")
+
+# %% [markdown]
+# **Question 3.** In the first picture the two fall together, in the second async is ahead. How can
+# both be true? Which picture would you show to someone who pays for data, and which to someone who
+# pays for time?
+#
+# <details><summary>Answer</summary>
+#
+# After as many *updates* of the same width both have gone equally far. But a synchronous update has
+# used three batches for it, so after as many *images* it has made a third of the updates. Whoever
+# pays for images (or labels) looks at the second picture, whoever waits or rents by the hour at the
+# third. Over updates alone every way with larger batches is flattered
+# ([choosing](../docs/lessons/choosing.md)).
+#
+# </details>
+#
+# **Question 4.** Before you conclude that sync is worse: what is the mean of three gradients good
+# for, if not for a larger number of updates? Test your idea with the next cell; change the rate.
+
+# %%
+rate = 0.03
+wide = api.run("sync", cluster="clusters/book.yaml", epochs=1, seed=1, learning_rate=rate)
+print(f"sync, one epoch, rate {rate}: accuracy {wide.summary.accuracy:.4f}")
+print(f"sync, one epoch, rate 0.01: accuracy {run.summary.accuracy:.4f}")
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# The mean of three is less noisy, and can bear a wider step. With three times the rate a third of
+# the updates goes about as far; notebook `01_async` shows the accuracy that async has after as many
+# images. (The post that this lab reproduces trains its larger network synchronously at a rate of
+# 0.8, and asynchronously at 0.01: [evidence](../docs/evidence/blog.md).)
+#
+# </details>
+#
+# ## The program that does not end
+#
+# How does a worker know that it may go on? The book's program, like every one with TensorFlow's
+# `SyncReplicasOptimizer`, uses a queue of *tokens*. An update puts three of them into it, marked
+# with the new global step. Each worker takes one, computes a gradient, hands it in with the mark of
+# its token, and comes back for the next. A gradient whose mark is older than the global step is
+# dropped: it was computed for old parameters.
+#
+# And each worker leaves when it has made its *own* 550 steps. Here is this machinery in a few
+# lines. `speeds` says how often a worker gets its turn.
+
+
+# %%
+def printed_program(steps, speeds, seed):
+    """Global step, steps of each worker, and who still waits, when nothing moves any more."""
+    draw = random.Random(seed)
+    n = len(speeds)
+    tokens, global_step, handed_in, dropped = deque([0] * n), 0, 0, 0
+    mark, made, state = [0] * n, [0] * n, ["computes"] * n
+    while "computes" in state:
+        busy = [worker for worker in range(n) if state[worker] == "computes"]
+        worker = draw.choices(busy, [speeds[each] for each in busy])[0]
+        if mark[worker] >= global_step:
+            handed_in += 1
+        else:
+            dropped += 1
+        if handed_in == n:  # The round is full: one update, and a token for each.
+            global_step, handed_in = global_step + 1, 0
+            tokens.extend([global_step] * n)
+        state[worker] = "waits"
+        for each in draw.sample(range(n), n):
+            if state[each] == "waits" and tokens:
+                mark[each] = tokens.popleft()
+                made[each] += 1
+                state[each] = "has left" if made[each] == steps else "computes"
+    return {"global step": global_step, "dropped": dropped, "steps": made, "state": state}
+
+
+pd.DataFrame([printed_program(550, (1.2, 1, 1), seed) for seed in range(6)])
+
+# %% [markdown]
+# **Question 5.** What has happened in the rows where somebody still `waits`? What would mend it: a
+# longer time-out, more tokens, or something else?
+#
+# <details><summary>Answer</summary>
+#
+# The tokens of all lie in one queue, and a quick worker takes more of them than its share. So it is
+# through with its 550 steps before the others, and leaves. Two are left; as soon as both have
+# handed in a gradient and no token lies in the queue, the round needs a third gradient, which
+# nobody will ever make. A time-out only tells it sooner, and more tokens only let workers run ahead
+# further, whose gradients are then too old. What mends it: stop by the *global* step, which is the
+# same for all; or give each worker tokens of its own, so that it takes part in each round exactly
+# once; and have the last rounds made by those who are left. The lab's own program
+# (`scripts/mnist_sync.py`) does so, and `lab run --listing … --mend` mends the printed one
+# ([listings](../docs/listings.md)). Run unchanged with one epoch, the printed program stood still
+# at global step 537. (The three that are `dropped` in each row are those of the tokens that lay in
+# the queue at the start, marked 0.)
+#
+# </details>
+#
+# **Question 6.** Is it a matter of unequal workers? Guess first: with a worker that is twice or
+# four times as quick, how often does the training stand still, and where? And how often among three
+# that are exactly alike?
+
+# %%
+rows = []
+for speeds in ((1, 1, 1), (1.2, 1, 1), (2, 1, 1), (4, 1, 1)):
+    ends = [printed_program(550, speeds, seed) for seed in range(40)]
+    stands_still = np.mean(["waits" in end["state"] for end in ends])
+    rows.append((speeds, stands_still, np.mean([end["global step"] for end in ends])))
+pd.DataFrame(rows, columns=["speeds", "stands still", "mean global step at the end"])
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# Hardly. It stands still nearly always, also where all are alike: chance makes one of them first,
+# and first is enough. A quicker worker leaves earlier, and the training stops a few updates
+# earlier. So a program like this may well come to its end once, when its author tries it, and hang
+# for most of its readers.
+#
+# </details>
+#
+# ## Read on
+#
+# - [The lesson](../docs/lessons/sync.md); `docs/lessons/then-and-now.md` says what
+#   `SyncReplicasOptimizer` became.
+# - `sync-fast` does without a chief and without tokens ([the lesson on
+#   speed](../docs/lessons/speed.md)).
+# - What if one of the three is slow? Notebook `03_stragglers`.

@@ -1,0 +1,253 @@
+# %% [markdown]
+# # Stragglers, staleness and backup workers
+#
+# In a cluster somebody is always slow: a card that is too hot, a neighbour on the same machine, a
+# bad cable. You will slow one of three workers on purpose and see what that is to asynchronous and
+# to synchronous training; then you will make gradients so stale that a training breaks, and find
+# out which cure works. Twenty minutes.
+
+# %%
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from common import at_root, curve, sample, steps_of
+
+from lab import api
+
+at_root()
+
+# %% [markdown]
+# ## One of three is slow
+#
+# Three sample runs of three epochs. In each, from global step 150 on, `worker-0` runs for only 0.3
+# of the time: `--fault "slow:0.3,5m worker-0 after 150 steps"`. In the third one an update needs
+# only two of three gradients (`--replicas_to_aggregate 2`).
+#
+# **Question 1.** Before you run the next cell: how will the number of updates a second change, with
+# async, with sync, with sync and a backup worker? Write down three factors.
+
+# %%
+names = ("async-straggler", "sync-straggler", "sync-backup")
+made = {name: sample(name) for name in names}
+figure, panels = plt.subplots(1, 3, figsize=(12, 3.6))
+for axes, (name, run) in zip(panels, made.items(), strict=True):
+    for number, (task, own) in enumerate(steps_of(run).groupby("task", observed=True)):
+        curve(axes, own["seconds"], own["global_step"], str(task), number, over=1)
+    axes.axhline(150, color="grey", linestyle=":", label="the fault")
+    axes.set(title=name, xlabel="seconds", ylabel="global step")
+panels[0].legend()
+plt.tight_layout()
+plt.show()
+
+
+# %%
+def pace(run, first, last):
+    """Updates a second between two global steps."""
+    steps = steps_of(run).query("@first <= global_step <= @last")
+    return (steps["global_step"].max() - steps["global_step"].min()) / (
+        steps["seconds"].max() - steps["seconds"].min()
+    )
+
+
+rows = []
+for name, without in (
+    ("async-straggler", "async"),
+    ("sync-straggler", "sync"),
+    ("sync-backup", "sync"),
+):
+    end = made[name].summary.global_step
+    slowed, usual = pace(made[name], 200, end * 0.8), pace(sample(without), 200, end * 0.8)
+    rows.append((name, usual, slowed, slowed / usual))
+pd.DataFrame(rows, columns=["run", "updates/s without the fault", "with it", "ratio"]).round(2)
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# The table has them. With async a third of the workers has lost 0.7 of its time, and the others
+# have what it leaves of the processor: the pace changes little. With sync each round waits for the
+# slow one: the pace falls to about that of its slowest worker. With a backup worker the first two
+# of a round are enough, and nearly all of the pace comes back.
+#
+# </details>
+#
+# **Question 2.** The slow worker's steps: how many does it make in each run while the others make
+# all of theirs? And what becomes of its gradients in the third one?
+
+# %%
+rows = {}
+for name, run in made.items():
+    steps = steps_of(run)
+    when_first_ends = steps.groupby("task", observed=True)["seconds"].max().min()
+    until = steps[steps["seconds"] <= when_first_ends]
+    rows[name] = until.groupby("task", observed=True)["local_step"].max()
+pd.DataFrame(rows)
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# The table shows local steps at the moment at which the first worker had made all of its own. In
+# async the slow one is far behind, and then trains on alone. In sync all are equal, since nobody
+# can be ahead. With a backup worker the slow one's gradients mostly come when the round is over:
+# they were computed for parameters that are no longer there, and are dropped. So backup workers do
+# not use a slow worker's work, they do without it. That is what one pays: three machines for the
+# pace, and the batch, of two.
+#
+# </details>
+#
+# **Question 3.** In the asynchronous run: whose gradients are stale now, the slow worker's or the
+# others'?
+
+# %%
+steps = steps_of(made["async-straggler"])
+both = steps.assign(phase=np.where(steps["global_step"] <= 150, "before the fault", "slowed"))
+both.groupby(["task", "phase"], observed=True)["staleness"].agg(["mean", "max", "count"]).round(2)
+
+# %% [markdown]
+# <details><summary>Answer</summary>
+#
+# The slow one's. While it makes one step each of the others makes several, and all of those come
+# between its reading and its update. The others see fewer updates of the slow one than before, so
+# that theirs are a little fresher. (Look at the largest values, too: the slow worker stands still
+# for 0.07 of each 0.1 seconds. A step that is caught by this is very stale, one that is not is
+# hardly.)
+#
+# </details>
+#
+# ## Do it yourself
+#
+# A live run with a fault of your own. [docs/faults.md](../docs/faults.md) lists them: `kill`,
+# `pause:2s`, `slow:0.3,30s` and more.
+
+# %%
+mine = api.run(
+    "async",
+    cluster="clusters/book.yaml",
+    epochs=1,
+    seed=1,
+    record_every=10,
+    faults=["pause:2s worker-1 after 300 steps"],
+)
+figure, axes = plt.subplots()
+for task, own in steps_of(mine).groupby("task", observed=True):
+    axes.plot(own["seconds"], own["staleness"].astype(float), ".", label=str(task))
+axes.set(xlabel="seconds", ylabel="staleness", yscale="symlog")
+axes.legend()
+plt.show()
+events = mine.records().query("kind == 'event'")
+events[events["message"].str.contains("fault", na=False)][["task", "elapsed_s", "message"]]
+
+# %% [markdown]
+# **Question 4.** One point stands far above all others. Which step is that, and how large is its
+# staleness? Does the training suffer?
+#
+# <details><summary>Answer</summary>
+#
+# The step that `worker-1` was making when it was paused: it had read the parameters, stood still
+# for two seconds, and then applied a gradient that was hundreds of updates old. (If it was paused
+# in between two steps, or its step was not one of those that are recorded, the point is missing:
+# only every tenth step is.) At a rate of 0.01 one such update among 1,650 does nothing that one
+# could see.
+#
+# </details>
+#
+# ## Too many cooks
+#
+# Now in earnest. In the experiment `staleness` each worker holds its gradients for a while before
+# it applies them, so that among *n* workers nearly all are *n* − 1 updates old. First a thought,
+# without any cluster. Minimize x²/2; its gradient is x. With gradients that are *d* updates old a
+# step is
+#
+# $$x_{t+1} = x_t - r\, x_{t-d}$$
+#
+# For which rates *r* does this still come to rest? Try them:
+
+
+# %%
+def comes_to_rest(rate, delay, steps=3000):
+    """Whether gradient descent on x²/2 with old gradients stays within its start."""
+    x = [1.0] * (delay + 1)
+    for _ in range(steps):
+        x.append(x[-1] - rate * x[-1 - delay])
+        if abs(x[-1]) > 1e6:
+            return False
+    return abs(x[-1]) <= 1
+
+
+rows = []
+for delay in range(8):
+    low, high = 0.0, 3.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if comes_to_rest(middle, delay) else (low, middle)
+    rows.append((delay, low, 2 * math.sin(math.pi / (2 * (2 * delay + 1)))))
+limits = pd.DataFrame(rows, columns=["delay", "largest rate, tried", "2 sin(π / (4d + 2))"])
+limits.round(3)
+
+# %% [markdown]
+# **Question 5.** By what factor must the rate fall from one worker to eight? And what does the last
+# column tell you for many workers?
+#
+# <details><summary>Answer</summary>
+#
+# From 2 to 0.21, to a tenth. For large *d* the sine is nearly its argument, and the limit nearly π
+# / (2d): it falls in proportion to the staleness. (MNIST is not x²/2; what carries over is that the
+# limit falls with the delay. A loss has directions that are steeper and flatter, and the steepest
+# sets the limit.)
+#
+# </details>
+#
+# Now the same with a cluster: the loss of one worker and of eight, at a rate of 1 and batches of
+# 100. Both make 300 updates.
+
+# %%
+figure, axes = plt.subplots()
+for number, name in enumerate(("staleness-1", "staleness-8")):
+    steps = steps_of(sample(name))
+    curve(axes, steps["global_step"], steps["loss"], name, number)
+axes.set(xlabel="update", ylabel="loss of one batch", yscale="log")
+axes.legend()
+plt.show()
+
+# %% [markdown]
+# One run of each may be chance. Here are 48 (`docs/evidence/staleness.csv`): two rates, two sizes
+# of batches, 1 to 8 workers, three seeds each.
+
+# %%
+every = pd.read_csv("docs/evidence/staleness.csv")
+figure, panels = plt.subplots(1, 2, figsize=(12, 3.6), sharey=True)
+for axes, (rate, of_rate) in zip(panels, every.groupby("learning_rate"), strict=True):
+    for number, (size, of_size) in enumerate(of_rate.groupby("batch_size")):
+        axes.plot(of_size["workers"], of_size["test loss"], ".", alpha=0.5, color=f"C{number}")
+        means = of_size.groupby("workers")["test loss"].mean()
+        axes.plot(means.index, means, "os"[number] + "-", color=f"C{number}", label=f"batch {size}")
+    axes.set(title=f"rate {rate:g}", xlabel="workers", ylabel="test loss after 300 updates")
+    axes.set_xscale("log", base=2)
+panels[0].legend()
+plt.tight_layout()
+plt.show()
+every.pivot_table(
+    index=["learning_rate", "batch_size"], columns="workers", values="test loss"
+).round(2)
+
+# %% [markdown]
+# **Question 6.** Two cures are often named for stale gradients: a smaller rate, and a smaller
+# batch. Which of them works here, and what does it cost?
+#
+# <details><summary>Answer</summary>
+#
+# The smaller rate: at 0.1 eight workers end where one does. It costs progress. With a single
+# worker, where nothing is stale, the rate of 1 is far ahead after as many updates. The smaller
+# batch is no cure here: its loss rises with the workers as well, and is higher everywhere, because
+# its gradients are noisier. [The evidence](../docs/evidence/staleness.md) has the intervals and the
+# test of the trend.
+#
+# </details>
+#
+# ## Read on
+#
+# - [Staleness](../docs/lessons/staleness.md), [choosing](../docs/lessons/choosing.md), and [what
+#   runs do when a task fails](../docs/endings.md).
+# - `lab sweep staleness --over "workers=1,2,4,8; learning_rate=0.1,1" --cluster
+#   clusters/laptop.yaml` makes such a table anew.

@@ -1,0 +1,59 @@
+"""What the notebooks share: where they work, the sample runs, and one way to draw a curve."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from matplotlib.axes import Axes
+
+from lab import api
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLES = ROOT / "notebooks/samples"
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Told apart by the colour-blind, too (M. Okabe and K. Ito, 2008)."""
+
+MARKS = ("o", "s", "^", "D", "v", "P")
+
+plt.rcParams.update({"figure.figsize": (9, 3.6), "axes.grid": True, "grid.alpha": 0.3})
+
+
+def at_root() -> None:
+    """Work in the repository's directory, so that paths are those of the command line."""
+    os.chdir(ROOT)
+
+
+def sample(name: str) -> api.Run:
+    """A run that was made before, by the command that `notebooks/samples/index.json` tells."""
+    made = json.loads((SAMPLES / "index.json").read_text())
+    if name not in made:
+        raise KeyError(f"no sample {name!r}: there are {', '.join(sorted(made))}")
+    return api.find(made[name]["run"], runs_dir=str(SAMPLES))
+
+
+def steps_of(run: api.Run) -> pd.DataFrame:
+    """The records of a run's steps in the order of their times.
+
+    Returns:
+        Those of `run.steps()`, with `seconds` since the first of them.
+    """
+    steps = run.steps().sort_values("time_unix", ignore_index=True)
+    return steps.assign(seconds=steps["time_unix"] - steps["time_unix"].min())
+
+
+def curve(
+    axes: Axes, x: pd.Series, y: pd.Series, label: str, number: int = 0, *, over: int = 15
+) -> None:
+    """Draw what was recorded as faint points, and the mean of `over` neighbours as a line."""
+    order = x.argsort()
+    x, y = x.iloc[order].astype(float), y.iloc[order].astype(float)
+    colour = COLOURS[number % len(COLOURS)]
+    axes.plot(x, y, ".", color=colour, alpha=0.15, markersize=3)
+    smooth = y.rolling(over, center=True, min_periods=1).mean()
+    mark = MARKS[number % len(MARKS)]
+    axes.plot(x, smooth, color=colour, label=label, marker=mark, markevery=0.2, markersize=5)

@@ -1,0 +1,29 @@
+"""The shortest notebook from top to bottom; `make notebooks` executes all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.agents import processes_with
+from tests.shown import ROOT
+from tools import notebooks
+
+pytestmark = pytest.mark.tensorflow
+
+
+def test_a_notebook_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAB_RUNS_DIR", str(tmp_path / "runs"))
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    done = notebooks.execute(notebooks.FOLDER / "06_reproduce.py")
+    of_code = [cell for cell in done.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in of_code] == list(range(1, len(of_code) + 1))
+    images = [out for cell in of_code for out in cell.outputs if "image/png" in out.get("data", {})]
+    assert images  # the kernel draws without a word to it
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+    left = processes_with(str(tmp_path))
+    assert not left, f"left behind: {left}"

@@ -1,0 +1,79 @@
+"""What a page shows its reader: that its links lead somewhere, and its commands are commands."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab.cli.arguments import check
+from lab.cli.catalogue import COMMANDS
+from lab.cluster import load_cluster
+from lab.errors import InputError
+from lab.task.experiments import EXPERIMENTS
+
+ROOT = Path(__file__).parents[1]
+
+_LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_SPAN = re.compile(r"`(lab [^`\n]+)`")
+_LINE = re.compile(r"^(lab .+)$", re.MULTILINE)
+_BREAK = re.compile(r"(?<!\n)\n(?!\n)")
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_NOT_TYPED = re.compile(r"[…]")
+
+
+def dead_links(text: str, folder: Path) -> list[str]:
+    """Links of a page in this folder to files, or headings, that are not there."""
+    return [target for target in _LINK.findall(text) if not _leads_somewhere(target, folder)]
+
+
+def wrong_commands(text: str) -> list[str]:
+    """Why which of the page's `lab …` would be refused, or could not begin."""
+    return [fault for line in commands(text) for fault in _faults(line)]
+
+
+def commands(text: str) -> list[str]:
+    """Command lines in back quotes, and those that stand alone in blocks; none with a `…` in it."""
+    blocks = "\n".join(_FENCE.findall(text))
+    prose = _BREAK.sub(" ", _FENCE.sub("", text))
+    shown = [*_SPAN.findall(prose), *_LINE.findall(blocks)]
+    return [line for line in shown if not _NOT_TYPED.search(line)]
+
+
+def _leads_somewhere(target: str, folder: Path) -> bool:
+    if target.startswith("https://"):
+        return True
+    file, _, anchor = target.partition("#")
+    path = (folder / file).resolve()
+    if not path.is_file():
+        return False
+    return not anchor or anchor in _anchors(path.read_text("utf-8"))
+
+
+def _anchors(text: str) -> set[str]:
+    titles = _HEADING.findall(text)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def _faults(line: str) -> Iterator[str]:
+    _, name, *words = shlex.split(line, comments=True)
+    if name not in COMMANDS:
+        yield f"{line}: no command {name}"
+        return
+    function = importlib.import_module(f"lab.cli.commands.{COMMANDS[name].module}").command
+    try:
+        check(name, function, words)
+    except InputError as error:
+        yield f"{line}: {error}"
+    if "--cluster" in words:
+        path = ROOT / words[words.index("--cluster") + 1]
+        experiment = EXPERIMENTS.get(words[0])
+        if not path.is_file():
+            yield f"{line}: no {path.name}"
+        elif experiment and set(load_cluster(path).jobs) != set(experiment.jobs):
+            yield f"{line}: {path.name} has other jobs"
+    if name == "run" and words[0] not in EXPERIMENTS and "--listing" not in words:
+        yield f"{line}: no experiment {words[0]}"

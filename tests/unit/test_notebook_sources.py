@@ -1,0 +1,165 @@
+"""The notebooks: made of their sources, calling what exists, and telling no answer too early.
+
+Whether they run from top to bottom is asked in `tests/e2e/test_notebooks.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+
+import nbformat
+import pytest
+
+from lab import api
+from lab.api.words import faults, program_words, schedule
+from lab.cluster import load_cluster
+from lab.run.summary import Summary
+from lab.task.experiments import EXPERIMENTS
+from tests.shown import ROOT, dead_links, wrong_commands
+from tools import notebooks
+
+SOURCES = notebooks.sources()
+NAMES = ["00_tour", "01_async", "02_sync", "03_stragglers", "04_how_many", "05_all_reduce"]
+
+each_notebook = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
+
+
+def cells(source: Path, kind: str) -> list[str]:
+    return [cell.source for cell in notebooks.read(source).cells if cell.cell_type == kind]
+
+
+def code(source: Path) -> ast.Module:
+    return ast.parse("\n".join(cells(source, "code")), filename=source.name)
+
+
+def calls(source: Path, name: str) -> Iterator[ast.Call]:
+    """The calls of a function, as `api.run` or `sample`."""
+    for node in ast.walk(code(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == name:
+            yield node
+
+
+def test_all_are_there() -> None:
+    assert [source.stem for source in SOURCES] == [*NAMES, "06_reproduce"]
+
+
+@each_notebook
+def test_the_ipynb_is_what_its_source_makes(source: Path) -> None:
+    made = source.with_suffix(".ipynb").read_text("utf-8")
+    assert made == notebooks.text_of(source), "write it anew with `make notebooks-write`"
+
+
+@each_notebook
+def test_the_ipynb_is_a_notebook_without_outputs(source: Path) -> None:
+    notebook = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    nbformat.validate(notebook)
+    of_code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert of_code
+    assert [cell.outputs for cell in of_code] == [[]] * len(of_code)
+    assert {cell.execution_count for cell in of_code} == {None}
+
+
+@each_notebook
+def test_what_is_imported_exists(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(notebooks.FOLDER))
+    for node in ast.walk(code(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            module = importlib.import_module(node.module)
+            names = {each.name for each in node.names}
+            assert {name for name in names if not has(module, name)} == set()
+
+
+def has(module: ModuleType, name: str) -> bool:
+    return (
+        hasattr(module, name) or importlib.util.find_spec(f"{module.__name__}.{name}") is not None
+    )
+
+
+@each_notebook
+def test_what_is_asked_of_the_lab_exists(source: Path) -> None:
+    known = {each.name for each in fields(Summary)}
+    for node in ast.walk(code(source)):
+        if isinstance(node, ast.Attribute):
+            owner = ast.unparse(node.value)
+            assert owner != "api" or node.attr in api.__all__
+            assert not owner.endswith(".summary") or node.attr in known
+
+
+@each_notebook
+def test_every_run_would_be_accepted(source: Path) -> None:
+    own = set(inspect.signature(api.run).parameters)
+    for call in calls(source, "api.run"):
+        (experiment,) = map(ast.literal_eval, call.args)
+        given = {
+            each.arg: ast.literal_eval(each.value)
+            for each in call.keywords
+            if each.arg and isinstance(each.value, (ast.Constant, ast.List))
+        }
+        assert set(load_cluster(ROOT / given["cluster"]).jobs) == set(EXPERIMENTS[experiment].jobs)
+        schedule(given.get("start"))
+        faults(given.get("faults", ()))
+        flags = {name: value for name, value in given.items() if name not in own}
+        assert len(program_words(EXPERIMENTS[experiment], flags)) == len(flags)
+        others = {each.arg for each in call.keywords} - given.keys()
+        assert others <= EXPERIMENTS[experiment].flags.keys()
+
+
+@each_notebook
+def test_descriptions_that_are_loaded_are_there(source: Path) -> None:
+    for call in calls(source, "api.load"):
+        if isinstance(call.args[0], ast.Constant):
+            load_cluster(ROOT / str(call.args[0].value))
+
+
+_PARTS = re.compile(
+    r"(\*\*Question (\d+)\.\*\*)|(<details><summary>Answer</summary>\n\n)|(</details>)"
+)
+
+
+def parts(source: Path) -> list[str]:
+    """Questions (`1`, `2`), openings (`(`) and ends (`)`) of answers, in their order."""
+    text = "\n\n".join(cells(source, "markdown"))
+    return [found[2] or ("(" if found[3] else ")") for found in _PARTS.finditer(text)]
+
+
+@each_notebook
+def test_every_question_has_one_folded_answer(source: Path) -> None:
+    found = parts(source)
+    count = len(found) // 3
+    assert count >= 5
+    assert found == [part for number in range(1, count + 1) for part in (str(number), "(", ")")]
+
+
+@each_notebook
+def test_no_answer_stands_unfolded(source: Path) -> None:
+    for text in cells(source, "markdown"):
+        folded = re.sub(
+            r"<details><summary>Answer</summary>\n\n.+?\n\n</details>", "", text, flags=re.DOTALL
+        )
+        assert "details" not in folded
+        assert not re.search(r"\bAnswer\b|\bsolution\b", folded)
+    for text in cells(source, "code"):
+        assert not re.search(r"\banswer\b|\bsolution\b", text, re.IGNORECASE)
+
+
+@each_notebook
+def test_links_and_commands_are_right(source: Path) -> None:
+    text = "\n\n".join(cells(source, "markdown"))
+    assert dead_links(text, source.parent) == []
+    assert wrong_commands(text) == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted(notebooks.FOLDER.glob("clusters/*.yaml")), ids=lambda p: p.stem
+)
+def test_the_descriptions_of_notebooks_are_right(path: Path) -> None:
+    cluster = load_cluster(path)
+    assert cluster.name == path.stem
+    assert set(cluster.links) == set(cluster.nodes)

@@ -1,0 +1,147 @@
+"""The notebooks' sample runs: whole, small, of no particular machine, and true to what is said."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from lab import api
+from tools.samples import INDEX, RECIPES, SAMPLES
+
+MADE = json.loads(INDEX.read_text("utf-8"))
+NAMES = [name for recipe in RECIPES for name in recipe.names]
+MOST_BYTES = 3_000_000
+
+# The book's table, as notebook 06_reproduce shows it: epoch to the global steps of workers 0 to 2.
+PRINTED = {
+    9: (10896, 11085, 37367),
+    19: (22453, 22728, 53859),
+    29: (39019, 39074, 70299),
+    39: (55513, 55599, 76999),
+    49: (72002, 72105, 82499),
+}
+
+
+def sample(name: str) -> api.Run:
+    return api.find(MADE[name]["run"], runs_dir=SAMPLES)
+
+
+def test_the_index_names_all_that_is_there() -> None:
+    assert sorted(MADE) == sorted(NAMES)
+    there = {path.name for path in SAMPLES.iterdir() if path.is_dir()}
+    assert there == {each["run"] for each in MADE.values()}
+
+
+def test_the_index_tells_the_commands() -> None:
+    told = {name: each["command"] for name, each in MADE.items()}
+    assert told == {name: f"lab {each.command}" for each in RECIPES for name in each.names}
+
+
+def test_all_of_it_is_small() -> None:
+    assert sum(path.stat().st_size for path in SAMPLES.rglob("*") if path.is_file()) < MOST_BYTES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_holds_records_and_no_path_of_a_machine(name: str) -> None:
+    run = sample(name)
+    files = {str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()}
+    tasks = {f"tasks/{task}.jsonl" for task in run.info.task_names()}
+    assert files == {"run.json", "summary.json", *tasks}
+    for file in files:
+        text = (run.path / file).read_text("utf-8")
+        assert re.findall(r'(?<![\w.])/(?:\w[\w.-]*/)+\w+|(?<=")/', without_jobs(text)) == []
+
+
+def without_jobs(text: str) -> str:
+    """The text without TensorFlow's names of devices, `/job:ps/task:0`."""
+    return re.sub(r"/(job|replica|task|device):[\w:]+", "", text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sample_is_a_whole_run_that_went_well(name: str) -> None:
+    run = sample(name)
+    assert run.summary.state == "succeeded"
+    assert run.summary.records_lost == 0
+    assert run.summary.as_expected
+    assert run.records().attrs["damaged"] == ()
+    assert run.info.git is not None
+    assert run.info.git["dirty"] is False
+    assert run.summary.global_step == run.steps()["global_step"].max()
+
+
+def test_the_chapter_is_the_books_within_two_percent() -> None:
+    run = sample("chapter")
+    assert run.summary.global_step == 82_500
+    assert run.summary.updates_conserved
+    ends = run.records().query("kind == 'epoch'").set_index(["epoch", "task"])["global_step"]
+    for epoch, steps in PRINTED.items():
+        for index, printed in enumerate(steps):
+            assert ends[epoch, f"worker-{index}"] == pytest.approx(printed, rel=0.02)
+
+
+def test_async_is_stale_by_nearly_two() -> None:
+    run = sample("async")
+    assert run.summary.global_step == 3 * 3 * 550
+    assert run.summary.updates_conserved
+    assert 1.5 < run.steps()["staleness"].mean() <= 2.1
+
+
+def test_sync_makes_one_update_of_three_and_all_test_the_same() -> None:
+    run = sample("sync")
+    assert run.summary.global_step == 3 * 550
+    assert len({task.accuracy for task in run.summary.tasks if task.job_name == "worker"}) == 1
+
+
+def pace(name: str) -> float:
+    """Global steps per second from step 200 to four fifths of the run."""
+    steps = sample(name).steps()
+    within = steps[steps["global_step"].between(200, 0.8 * steps["global_step"].max())]
+    times, counted = within["time_unix"], within["global_step"]
+    return float((counted.max() - counted.min()) / (times.max() - times.min()))
+
+
+def test_a_straggler_costs_sync_most_and_a_backup_worker_little() -> None:
+    lost = {
+        name: pace(name) / pace(without)
+        for name, without in (
+            ("async-straggler", "async"),
+            ("sync-straggler", "sync"),
+            ("sync-backup", "sync"),
+        )
+    }
+    assert lost["sync-straggler"] < 0.6
+    assert lost["sync-straggler"] < lost["sync-backup"]
+    assert lost["sync-straggler"] < lost["async-straggler"]
+
+
+def test_the_slow_workers_gradients_are_the_stale_ones() -> None:
+    steps = sample("async-straggler").steps().query("global_step > 150")
+    means = steps.groupby("task", observed=True)["staleness"].mean()
+    assert means["worker-0"] > 1.5 * max(means["worker-1"], means["worker-2"])
+
+
+def test_eight_cooks_end_with_a_higher_loss_than_one() -> None:
+    loss = {
+        name: next(each.value for each in sample(name).summary.results if each.name == "test loss")
+        for name in ("staleness-1", "staleness-8")
+    }
+    assert loss["staleness-1"] is not None
+    assert loss["staleness-8"] is not None
+    assert loss["staleness-8"] > 1.2 * loss["staleness-1"]
+
+
+def test_a_second_server_does_not_help_where_one_holds_the_matrix() -> None:
+    one, two = (sample(name).summary.steps_per_s for name in ("links-4-workers", "links-2-servers"))
+    assert two == pytest.approx(one, rel=0.15)
+
+
+def test_links_are_the_limit_and_the_ring_is_the_quicker() -> None:
+    parameters = 4 * (784 * 500 + 500 + 500 * 10 + 10)
+    most = 12.5e6 / parameters
+    assert sample("links-1-worker").summary.steps_per_s == pytest.approx(most / 2, rel=0.2)
+    assert sample("links-4-workers").summary.steps_per_s == pytest.approx(most, rel=0.2)
+    ring = sample("links-ring").summary.steps_per_s
+    assert ring is not None
+    assert ring * 400 > 1.5 * most * 100
