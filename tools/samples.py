@@ -29,7 +29,7 @@ SAMPLES = ROOT / "notebooks/samples"
 INDEX = SAMPLES / "index.json"
 
 BOOK = "--cluster clusters/book.yaml --seed 1 --record_every 10 --epochs 3"
-SLOW = '--fault "slow:0.3,5m worker-0 after 150 steps"'
+SLOW = '--fault "slow:0.3,5m worker-2 after 150 steps"'
 LINKS = "--model mlp --seed 1 --record_every 5 --cluster notebooks/clusters"
 
 
@@ -51,7 +51,7 @@ class Recipe:
 RECIPES = (
     Recipe(
         ("chapter",),
-        'run async-fast --epochs 50 --seed 1 --record_every 110 --start "worker-2: after 20,900'
+        'run async --epochs 50 --seed 1 --record_every 110 --start "worker-2: after 20,900'
         ' steps" --cluster clusters/book.yaml',
         "the whole chapter, with the book's late worker",
     ),
@@ -146,6 +146,7 @@ def keep(run: Path) -> None:
         for place in places():
             if re.search(rf"(?<!\w){re.escape(place)}(?!\w)", text):
                 raise SystemExit(f"{run.name}/{name} names {place}")
+    for name, text in texts.items():
         path = SAMPLES / run.name / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -153,7 +154,8 @@ def keep(run: Path) -> None:
 
 def places() -> Iterator[str]:
     """What no sample may name: directories and the name of this machine."""
-    yield from map(str, {Path.home(), ROOT, Path(sys.prefix), Path(tempfile.gettempdir())})
+    folders = {Path.home(), ROOT, Path(sys.prefix), Path(tempfile.gettempdir())}
+    yield from (str(folder) for folder in folders if folder.parent != folder)
     yield from (os.environ[name] for name in ("LAB_STATE", "LAB_RUNS_DIR") if name in os.environ)
     yield socket.gethostname()
 

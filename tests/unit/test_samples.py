@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from lab import api
-from tools.samples import INDEX, RECIPES, SAMPLES
+from tools import samples
+from tools.samples import INDEX, RECIPES, ROOT, SAMPLES
 
 MADE = json.loads(INDEX.read_text("utf-8"))
 NAMES = [name for recipe in RECIPES for name in recipe.names]
@@ -145,3 +147,35 @@ def test_links_are_the_limit_and_the_ring_is_the_quicker() -> None:
     ring = sample("links-ring").summary.steps_per_s
     assert ring is not None
     assert ring * 400 > 1.5 * most * 100
+
+
+def a_run(home: Path, message: str) -> Path:
+    run = home / "20260101-0000-async-aaaa"
+    (run / "tasks").mkdir(parents=True)
+    (run / "logs").mkdir()
+    (run / "run.json").write_text('{"provenance": {"interpreter": "/opt/somebody/bin/python3"}}')
+    (run / "summary.json").write_text("{}")
+    (run / "tasks/worker-0.jsonl").write_text(json.dumps({"message": message}) + "\n")
+    (run / "logs/worker-0.log").write_text("not kept")
+    return run
+
+
+def test_of_a_run_only_records_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "SAMPLES", tmp_path / "kept")
+    run = a_run(tmp_path / "runs", "serves at tf1:2222")
+    samples.keep(run)
+    kept = tmp_path / "kept" / run.name
+    files = [str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()]
+    assert sorted(files) == ["run.json", "summary.json", "tasks/worker-0.jsonl"]
+    info = json.loads((kept / "run.json").read_text())
+    assert info["provenance"]["interpreter"] == "python3"
+
+
+def test_a_run_that_names_this_machine_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(samples, "SAMPLES", tmp_path / "kept")
+    run = a_run(tmp_path / "runs", f"cannot open {ROOT}/scripts")
+    with pytest.raises(SystemExit, match=r"worker-0\.jsonl names"):
+        samples.keep(run)
+    assert not (tmp_path / "kept").exists()
