@@ -165,12 +165,13 @@ ends.assign(time_unix=ends["time_unix"] - ends["time_unix"].min())
 #
 # ## Late to the party
 #
-# A worker that starts late finds a training that has gone on without it. Here `worker-2` is held
-# back until the others have made 600 updates:
+# A worker that starts late finds a training that has gone on without it. Here are two epochs, and
+# `worker-2` is held back until the others have made 600 updates (and a little longer: it takes up
+# to a second until that is noticed):
 
 # %%
 late = api.run(
-    "async", cluster="clusters/book.yaml", epochs=1, seed=1, start="worker-2: after 600 steps"
+    "async", cluster="clusters/book.yaml", epochs=2, seed=1, start="worker-2: after 600 steps"
 )
 late_steps = steps_of(late)
 figure, axes = plt.subplots()
@@ -187,8 +188,8 @@ late_steps.groupby("task", observed=True)[["local_step", "global_step"]].agg(["m
 #
 # <details><summary>Answer</summary>
 #
-# 1,650 again: every worker has its own 550 steps to make, whenever it begins. `worker-2` ends last,
-# and makes its last steps alone. The slope is the updates of *all* workers in a second. Whether it
+# 3,300: every worker has its own 1,100 steps to make, whenever it begins. `worker-2` ends last, and
+# makes its last steps alone. The slope is the updates of *all* workers in a second. Whether it
 # changes when one joins or leaves depends on what was scarce: three workers on two cores share
 # them, so that two are nearly as fast together as three. (The book's own table was made like this.
 # Notebook `06_reproduce` finds out from the printed numbers alone when its third worker came.)

@@ -21,9 +21,11 @@ at_root()
 # %% [markdown]
 # ## One of three is slow
 #
-# Three sample runs of three epochs. In each, from global step 150 on, `worker-0` runs for only 0.3
-# of the time: `--fault "slow:0.3,5m worker-0 after 150 steps"`. In the third one an update needs
-# only two of three gradients (`--replicas_to_aggregate 2`).
+# Three sample runs of three epochs each. In all of them, from global step 150 on, `worker-2` runs
+# for only 0.3 of the time: `--fault "slow:0.3,5m worker-2 after 150 steps"`. In the third one an
+# update needs only two of three gradients (`--replicas_to_aggregate 2`). The slow one is not
+# `worker-0` with good reason: that is the chief, who makes every synchronous update, so that a slow
+# chief is slow for all.
 #
 # **Question 1.** Before you run the next cell: how will the number of updates a second change, with
 # async, with sync, with sync and a backup worker? Write down three factors.

@@ -78,7 +78,8 @@ print("sent by each worker:", sent, "of", vectors[0].size, "numbers")
 
 # %%
 run = api.run("multiworker", cluster="clusters/workers.yaml", model="softmax", epochs=1, seed=1)
-print("global step:", run.summary.global_step, " accuracy:", round(run.summary.accuracy, 4))
+for task in run.summary.tasks:
+    print(task.task, "steps:", task.local_step, " accuracy:", task.accuracy)
 for result in run.summary.results:
     print(f"{result.name}: {result.value:g}")
 

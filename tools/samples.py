@@ -31,6 +31,7 @@ INDEX = SAMPLES / "index.json"
 BOOK = "--cluster clusters/book.yaml --seed 1 --record_every 10 --epochs 3"
 SLOW = '--fault "slow:0.3,5m worker-2 after 150 steps"'
 LINKS = "--model mlp --seed 1 --record_every 5 --cluster notebooks/clusters"
+PLAIN = f"run staleness --pause 0 --learning_rate 0.01 {LINKS}"
 
 
 @dataclass(frozen=True)
@@ -78,18 +79,23 @@ RECIPES = (
     ),
     Recipe(
         ("links-1-worker",),
-        f"run async --global_steps 60 {LINKS}/lone-worker.yaml",
+        f"{PLAIN}/lone-worker.yaml --global_steps 60",
         "one worker, one server, links of 100 Mbit/s",
     ),
     Recipe(
         ("links-4-workers",),
-        f"run async --global_steps 160 {LINKS}/one-server.yaml",
+        f"{PLAIN}/one-server.yaml --global_steps 160",
         "four workers, one server, links of 100 Mbit/s",
     ),
     Recipe(
         ("links-2-servers",),
-        f"run async --global_steps 160 {LINKS}/two-servers.yaml",
+        f"{PLAIN}/two-servers.yaml --global_steps 160",
         "four workers, two servers, links of 100 Mbit/s",
+    ),
+    Recipe(
+        ("links-average",),
+        f"run async {LINKS}/lone-worker.yaml --global_steps 40",
+        "one worker, which also keeps a moving average on the server",
     ),
     Recipe(
         ("links-ring",),
