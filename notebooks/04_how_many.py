@@ -54,7 +54,8 @@ for name, count in size.items():
 # `lab.simulation` goes through a step message by message, with costs that were measured on one
 # machine ([docs/scaling.md](../docs/scaling.md) tells how, and how far off it was where that could
 # be checked). Beside it stand runs that were really made, on the descriptions in
-# `notebooks/clusters/`.
+# `notebooks/clusters/`. They are of the plainest program, `staleness` without its pause: read,
+# compute, apply.
 
 # %%
 box = Box(cores=2, nodes=0, bandwidth=100e6 / 8)  # nodes=0: a machine for each task
@@ -78,6 +79,29 @@ pd.DataFrame(rows, columns=columns).round(2)
 # A variable lies on one server as a whole. 1.57 of the 1.59 MB are one matrix, the weights of the
 # hidden layer, and the server that holds it has to send nearly as much as before. The second
 # server's link is idle.
+#
+# </details>
+#
+# The training program `async` does one thing more with this model: its chief keeps a moving average
+# of the parameters, on the server, and renews it after each of its own steps.
+
+# %%
+plain, averaged = (sample(name).summary.steps_per_s for name in ("links-1-worker", "links-average"))
+print(f"one worker: {plain:.2f} steps/s, {averaged:.2f} with a moving average")
+print(f"seconds for the size of the model on the link: {size['mlp'] / 12.5e6:.3f}")
+print(f"seconds of a step: {1 / plain:.3f}, {1 / averaged:.3f} with a moving average")
+
+# %% [markdown]
+# **Question 3.** How many times does the size of the model travel in such a step, and what are the
+# additional journeys? Where else could the average be kept?
+#
+# <details><summary>Answer</summary>
+#
+# Five times instead of twice, one after the other. To renew the average the chief reads the new
+# parameters and the old average, and sends the change: down, down, up. Had the server itself
+# computed it nothing would travel at all; or the chief could keep it at home, and read the
+# parameters alone. What a step costs is decided by where each operation is placed
+# ([placement](../docs/lessons/placement.md)), often in a line that looks harmless.
 #
 # </details>
 #
@@ -117,7 +141,7 @@ pd.DataFrame(
 ).drop_duplicates()
 
 # %% [markdown]
-# **Question 3.** A model of ten layers, each with 1 MB of weights and 4 kB of biases, in this
+# **Question 4.** A model of ten layers, each with 1 MB of weights and 4 kB of biases, in this
 # order: weights, biases, weights, biases … Two servers. Which of the two ways would you take? Try
 # `round_robin([1_000_000, 4_000] * 10, 2)`.
 #
@@ -157,7 +181,7 @@ plt.show()
 print(f"{measured['machine']['cores']} cores, {measured['when']}")
 
 # %% [markdown]
-# **Question 4.** Eight workers see no more images a second than one or two do. What is used up? And
+# **Question 5.** Eight workers see no more images a second than one or two do. What is used up? And
 # what do more servers cost here?
 #
 # <details><summary>Answer</summary>
@@ -197,7 +221,7 @@ plt.show()
 predicted.query("workers in (1, 4, 16)").round(2)
 
 # %% [markdown]
-# **Question 5.** From how many workers on is the money for another one wasted? And what would you
+# **Question 6.** From how many workers on is the money for another one wasted? And what would you
 # buy next: servers, network, or another way to train?
 #
 # <details><summary>Answer</summary>
@@ -214,7 +238,7 @@ predicted.query("workers in (1, 4, 16)").round(2)
 # parameters of *S* bytes and *r* steps a second of each worker, a server carries 2 *n r S* / *p*
 # bytes a second, **if** the strategy spreads *S* evenly.
 #
-# **Question 6.** The blog behind this lab has one server and three workers with two GPUs each.
+# **Question 7.** The blog behind this lab has one server and three workers with two GPUs each.
 # Would you give it a second server?
 #
 # <details><summary>Answer</summary>
@@ -225,5 +249,5 @@ predicted.query("workers in (1, 4, 16)").round(2)
 # </details>
 #
 # The same on the command line: `lab simulate async --workers 1,4 --ps 1,2 --network 100mbit` (it
-# simulates softmax), and `lab run async --model mlp --cluster notebooks/clusters/one-server.yaml
-# --global_steps 160`.
+# simulates softmax), and `lab run staleness --model mlp --pause 0 --learning_rate 0.01 --cluster
+# notebooks/clusters/one-server.yaml`.
