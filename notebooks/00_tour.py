@@ -21,7 +21,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from common import at_root
+from common import at_root, figure
 
 from lab import api
 from lab.errors import LabError
@@ -147,6 +147,12 @@ for task in run.summary.tasks:
     print(task.task, task.state, "local steps:", task.local_step, "accuracy:", task.accuracy)
 print("global step:", run.summary.global_step)
 print("every update counted:", run.summary.updates_conserved)
+
+# %% [markdown]
+# Where all of this took place, as a picture:
+
+# %%
+figure("cluster", run)
 
 # %% [markdown]
 # **Question 4.** A worker makes 550 *local* steps. Where does this number come from, and how does

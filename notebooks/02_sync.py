@@ -10,10 +10,9 @@
 import random
 from collections import deque
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from common import at_root, curve, sample, steps_of
+from common import at_root, figure, sample
 
 from lab import api
 from lab.task.data import load_mnist
@@ -85,29 +84,20 @@ pd.DataFrame(
 # ## Which is better?
 #
 # Two sample runs of three epochs each, asynchronous and synchronous, with the same seed, rate
-# (0.01) and batch size (100). The same loss three times: over updates, over images that all workers
-# together have seen, and over seconds.
+# (0.01) and batch size (100). The same loss three times: over updates, over wall time, and over
+# images that all workers together have seen.
 
 # %%
 made = {"async": sample("async"), "sync": sample("sync")}
-images_of_update = {"async": 100, "sync": 300}
-figure, panels = plt.subplots(1, 3, figsize=(12, 3.6), sharey=True)
-for number, (name, each) in enumerate(made.items()):
-    steps = steps_of(each)
-    images = steps["global_step"] * images_of_update[name]
-    for axes, x in zip(panels, (steps["global_step"], images, steps["seconds"]), strict=True):
-        curve(axes, x, steps["loss"], name, number)
-for axes, label in zip(panels, ("updates", "images seen", "seconds"), strict=True):
-    axes.set(xlabel=label, ylabel="loss of one batch", yscale="log")
-panels[0].legend()
-plt.tight_layout()
-plt.show()
 for name, each in made.items():
     whole = each.summary
     print(f"{name}: accuracy {whole.accuracy:.4f}, {whole.steps_per_s:.0f} updates a second")
 
+# %%
+figure("loss", *made.values())
+
 # %% [markdown]
-# **Question 3.** In the first picture the two fall together, in the second async is ahead. How can
+# **Question 3.** In the first picture the two fall together, in the third async is ahead. How can
 # both be true? Which picture would you show to someone who pays for data, and which to someone who
 # pays for time?
 #
@@ -115,8 +105,8 @@ for name, each in made.items():
 #
 # After as many *updates* of the same width both have gone equally far. But a synchronous update has
 # used three batches for it, so after as many *images* it has made a third of the updates. Whoever
-# pays for images (or labels) looks at the second picture, whoever waits or rents by the hour at the
-# third. Over updates alone every way with larger batches is flattered
+# pays for images (or labels) looks at the third picture, whoever waits or rents by the hour at the
+# second. Over updates alone every way with larger batches is flattered
 # ([choosing](../docs/lessons/choosing.md)).
 #
 # </details>

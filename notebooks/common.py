@@ -1,4 +1,4 @@
-"""What the notebooks share: where they work, the sample runs, and one way to draw a curve."""
+"""What the notebooks share: where they work, the sample runs, the report's figures, a curve."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from lab import api
+from lab.backends.choose import backends
+from lab.cli.output import say
+from lab.figures.charts import CHARTS
+from lab.figures.trace import from_first_step
+from lab.report.data import read_runs
+from lab.run.standing import Volumes
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "notebooks/samples"
@@ -44,6 +51,25 @@ def steps_of(run: api.Run) -> pd.DataFrame:
     """
     steps = run.steps().sort_values("time_unix", ignore_index=True)
     return steps.assign(seconds=steps["time_unix"] - steps["time_unix"].min())
+
+
+def figure(name: str, *runs: api.Run) -> Figure:
+    """One of the figures of `lab report`: cluster, loss, progress, throughput, waiting, staleness.
+
+    Raises:
+        ValueError: There is none of this name, or these runs hold nothing for it.
+    """
+    charts = {chart.name: chart for chart in CHARTS}
+    if name not in charts:
+        raise ValueError(f"no figure {name!r}: there are {', '.join(charts)}")
+    read = read_runs([run.directory for run in runs], Volumes(backends), say)
+    traces = [each.trace for each in read]
+    if len(traces) > 1:
+        traces = [from_first_step(trace) for trace in traces]
+    drawn = charts[name].draw(traces)
+    if drawn is None:
+        raise ValueError(f"{name}: {charts[name].lacks}")
+    return drawn
 
 
 def curve(

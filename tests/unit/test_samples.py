@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from lab import api
@@ -73,21 +74,21 @@ def test_a_sample_is_a_whole_run_that_went_well(name: str) -> None:
     assert run.summary.global_step == run.steps()["global_step"].max()
 
 
-def test_the_chapter_is_the_books_within_two_percent() -> None:
+def test_the_chapter_is_the_books_within_two_and_a_half_percent() -> None:
     run = sample("chapter")
     assert run.summary.global_step == 82_500
     assert run.summary.updates_conserved
     ends = run.records().query("kind == 'epoch'").set_index(["epoch", "task"])["global_step"]
     for epoch, steps in PRINTED.items():
         for index, printed in enumerate(steps):
-            assert ends[epoch, f"worker-{index}"] == pytest.approx(printed, rel=0.02)
+            assert ends[epoch, f"worker-{index}"] == pytest.approx(printed, rel=0.025)
 
 
-def test_async_is_stale_by_nearly_two() -> None:
+def test_async_is_stale_by_two_at_most() -> None:
     run = sample("async")
     assert run.summary.global_step == 3 * 3 * 550
     assert run.summary.updates_conserved
-    assert 1.5 < run.steps()["staleness"].mean() <= 2.1
+    assert 0.5 < run.steps()["staleness"].mean() <= 2
 
 
 def test_sync_makes_one_update_of_three_and_all_test_the_same() -> None:
@@ -96,32 +97,55 @@ def test_sync_makes_one_update_of_three_and_all_test_the_same() -> None:
     assert len({task.accuracy for task in run.summary.tasks if task.job_name == "worker"}) == 1
 
 
-def pace(name: str) -> float:
-    """Global steps per second from step 200 to four fifths of the run."""
-    steps = sample(name).steps()
-    within = steps[steps["global_step"].between(200, 0.8 * steps["global_step"].max())]
-    times, counted = within["time_unix"], within["global_step"]
-    return float((counted.max() - counted.min()) / (times.max() - times.min()))
+def fault_time(run: api.Run) -> float:
+    """When its fault began."""
+    records = run.records()
+    return float(records[records["message"].str.startswith("fault: ", na=False)]["time_unix"].min())
 
 
-def test_a_straggler_costs_sync_most_and_a_backup_worker_little() -> None:
-    lost = {
-        name: pace(name) / pace(without)
-        for name, without in (
-            ("async-straggler", "async"),
-            ("sync-straggler", "sync"),
-            ("sync-backup", "sync"),
-        )
-    }
-    assert lost["sync-straggler"] < 0.6
-    assert lost["sync-straggler"] < lost["sync-backup"]
-    assert lost["sync-straggler"] < lost["async-straggler"]
+def left_of_the_pace(name: str) -> float:
+    """Updates per second after the fault, as long as all train, as a share of those before."""
+    run = sample(name)
+    steps, began = run.steps(), fault_time(run)
+    first_end = steps.groupby("task", observed=True)["time_unix"].max().min()
+
+    def pace(part: pd.DataFrame) -> float:
+        counted, times = part["global_step"], part["time_unix"]
+        return float((counted.max() - counted.min()) / (times.max() - times.min()))
+
+    after = steps[steps["time_unix"].between(began, first_end)]
+    return pace(after) / pace(steps[steps["time_unix"] < began])
+
+
+def test_a_straggler_costs_async_its_own_steps_sync_most_and_a_backup_worker_little() -> None:
+    assert 0.6 < left_of_the_pace("async-straggler") < 0.95
+    assert 0.25 < left_of_the_pace("sync-straggler") < 0.55
+    assert left_of_the_pace("sync-backup") > 0.8
+
+
+def test_with_a_backup_worker_three_gradients_are_computed_for_an_update_of_two() -> None:
+    run = sample("sync-backup")
+    made = run.steps().groupby("task", observed=True)["local_step"].max()
+    assert made.sum() == pytest.approx(3 * 1650, rel=0.01)
+    assert made["worker-2"] < 0.5 * made["worker-0"]
 
 
 def test_the_slow_workers_gradients_are_the_stale_ones() -> None:
-    steps = sample("async-straggler").steps().query("global_step > 150")
-    means = steps.groupby("task", observed=True)["staleness"].mean()
-    assert means["worker-0"] > 1.5 * max(means["worker-1"], means["worker-2"])
+    run = sample("async-straggler")
+    steps = run.steps()
+    slowed = steps[steps["time_unix"] > fault_time(run)].groupby("task", observed=True)["staleness"]
+    means, most = slowed.mean(), slowed.max()
+    assert means["worker-2"] > max(means["worker-0"], means["worker-1"])
+    assert most["worker-2"] > 3 * max(most["worker-0"], most["worker-1"])
+
+
+def test_a_moving_average_makes_three_journeys_more() -> None:
+    plain, averaged = (
+        sample(name).summary.steps_per_s for name in ("links-1-worker", "links-average")
+    )
+    assert plain is not None
+    assert averaged is not None
+    assert plain / averaged == pytest.approx(5 / 2, rel=0.1)
 
 
 def test_eight_cooks_end_with_a_higher_loss_than_one() -> None:
