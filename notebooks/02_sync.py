@@ -12,7 +12,7 @@ from collections import deque
 
 import numpy as np
 import pandas as pd
-from common import at_root, figure, sample
+from common import at_root, figure, sample, steps_of
 
 from lab import api
 from lab.task.data import load_mnist
@@ -130,6 +130,38 @@ print(f"sync, one epoch, rate 0.01: accuracy {run.summary.accuracy:.4f}")
 #
 # </details>
 #
+# ## Steadier?
+#
+# The book says that the loss is steadier in synchronous training. How far does the logarithm of the
+# loss scatter around its own running mean, between updates 400 and 1,600?
+
+
+# %%
+def scatter(losses):
+    """The standard deviation of log loss around the mean of its neighbours."""
+    log = np.log(losses.astype(float))
+    return (log - log.rolling(31, center=True, min_periods=10).mean()).std()
+
+
+within = {name: steps_of(each).query("400 <= global_step <= 1600") for name, each in made.items()}
+rounds = within["sync"].groupby("local_step")["loss"].mean()  # of the three workers
+print(f"async, the loss of a batch:        {scatter(within['async']['loss']):.3f}")
+print(f"sync, the loss of a batch:         {scatter(within['sync']['loss']):.3f}")
+print(f"sync, the mean loss of a round:    {scatter(rounds):.3f}")
+
+# %% [markdown]
+# **Question 5.** Which of the three lines says that the book is right, and why is the second no
+# smaller than the first? By which factor does the third differ?
+#
+# <details><summary>Answer</summary>
+#
+# The third. The loss of one batch of 100 images scatters because batches differ, and they do so in
+# either training. What moves the parameters in a synchronous update are 300 images; their mean loss
+# scatters by 1/√3 = 0.58 of that, as any mean of three independent numbers does. So it is the
+# *update* that is steadier, and a plot of single batches does not show it.
+#
+# </details>
+#
 # ## The program that does not end
 #
 # How does a worker know that it may go on? The book's program, like every one with TensorFlow's
@@ -171,7 +203,7 @@ def printed_program(steps, speeds, seed):
 pd.DataFrame([printed_program(550, (1.2, 1, 1), seed) for seed in range(6)])
 
 # %% [markdown]
-# **Question 5.** What has happened in the rows where somebody still `waits`? What would mend it: a
+# **Question 6.** What has happened in the rows where somebody still `waits`? What would mend it: a
 # longer time-out, more tokens, or something else?
 #
 # <details><summary>Answer</summary>
@@ -190,7 +222,7 @@ pd.DataFrame([printed_program(550, (1.2, 1, 1), seed) for seed in range(6)])
 #
 # </details>
 #
-# **Question 6.** Is it a matter of unequal workers? Guess first: with a worker that is twice or
+# **Question 7.** Is it a matter of unequal workers? Guess first: with a worker that is twice or
 # four times as quick, how often does the training stand still, and where? And how often among three
 # that are exactly alike?
 

@@ -122,7 +122,8 @@ pd.concat({"ours": ours, "printed": printed, "difference in %": difference.round
 figure, axes = plt.subplots()
 for number, (task, own) in enumerate(steps.groupby("task", observed=True)):
     axes.plot(own["local_step"], own["global_step"], color=f"C{number}", label=str(task))
-    axes.plot([(epoch + 1) * 550 for epoch in epochs], printed[task], "o", color=f"C{number}")
+    ends = [(epoch + 1) * 550 for epoch in epochs]
+    axes.plot(ends, printed[task], "os^"[number], color=f"C{number}")
 axes.set(xlabel="local step", ylabel="global step", title="lines: ours, points: the book")
 axes.legend()
 plt.show()

@@ -1,0 +1,59 @@
+"""What the notebooks share: samples by their names, the report's figures, steps on one clock."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tools import notebooks
+
+
+@pytest.fixture
+def common(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(notebooks.FOLDER))
+    return importlib.import_module("common")
+
+
+def test_a_sample_that_is_none_is_told_with_those_that_are(common: ModuleType) -> None:
+    with pytest.raises(KeyError, match=r"no sample 'asinc': there are async, .*sync"):
+        common.sample("asinc")
+
+
+@pytest.mark.parametrize("name", ["cluster", "loss", "progress", "staleness"])
+def test_the_reports_figures_are_drawn_of_samples(common: ModuleType, name: str) -> None:
+    drawn = common.figure(name, common.sample("async"))
+    assert isinstance(drawn, Figure)
+    assert any(axes.lines or axes.patches for axes in drawn.axes)
+
+
+def test_several_runs_share_a_figure(common: ModuleType) -> None:
+    drawn = common.figure("loss", common.sample("async"), common.sample("sync"))
+    assert len(drawn.axes) == 3  # over updates, over time, over images
+
+
+def test_a_figure_that_is_none_is_told(common: ModuleType) -> None:
+    with pytest.raises(ValueError, match="no figure 'looss': there are cluster, loss"):
+        common.figure("looss", common.sample("async"))
+    with pytest.raises(ValueError, match="staleness: no record holds a staleness"):
+        common.figure("staleness", common.sample("sync"))
+
+
+def test_steps_are_on_one_clock_in_order(common: ModuleType) -> None:
+    steps = common.steps_of(common.sample("async"))
+    assert steps["seconds"].iloc[0] == 0
+    assert steps["seconds"].is_monotonic_increasing
+    assert set(steps["task"]) == {"worker-0", "worker-1", "worker-2"}
+
+
+def test_a_curve_is_points_and_a_line_in_order_of_x(common: ModuleType) -> None:
+    axes: Axes = Figure().subplots()
+    steps = common.steps_of(common.sample("sync")).sample(frac=1, random_state=1)
+    common.curve(axes, steps["global_step"], steps["loss"], "loss")
+    points, line = axes.lines
+    assert list(points.get_xdata()) == sorted(steps["global_step"])
+    assert line.get_label() == "loss"
+    assert line.get_ydata().std() < points.get_ydata().std()  # smoother
