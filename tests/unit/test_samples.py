@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from lab import api
+from lab.run.summary import summarize
 from tools import samples
 from tools.samples import INDEX, RECIPES, ROOT, SAMPLES
 
@@ -67,6 +68,7 @@ def test_a_sample_is_a_whole_run_that_went_well(name: str) -> None:
     run = sample(name)
     assert run.summary.state == "succeeded"
     assert run.summary.records_lost == 0
+    assert summarize(run.directory).records_lost == 0  # counted anew, from the records themselves
     assert run.summary.as_expected
     assert run.records().attrs["damaged"] == ()
     assert run.info.git is not None
