@@ -209,8 +209,8 @@ limits.round(3)
 #
 # </details>
 #
-# Now the same with a cluster: the loss of one worker and of eight, at a rate of 1 and batches of
-# 100. Both make 300 updates.
+# Now the same with a cluster: the loss of one worker and of eight, both with 300 updates, batches
+# of 100 images and a rate of 1.
 
 # %%
 figure, axes = plt.subplots()

@@ -129,9 +129,8 @@ pd.DataFrame(rows, columns=["sample", "steps/s at most", "steps/s", "images/s"])
 # <details><summary>Answer</summary>
 #
 # Nothing, for a while: a ring's step is computing, then sending, one after the other, and its 2
-# (*n* − 1) messages wait for each other. Libraries that do better begin to reduce the last layers'
-# gradients while the first layers' are still being computed. The asynchronous server comes near its
-# bound, since while one worker computes another one's parameters are on the way.
+# (*n* − 1) messages wait for each other. The asynchronous server comes nearer to its bound, since
+# while one worker computes, another one's parameters are on the way.
 # ([docs/scaling.md](../docs/scaling.md) counts what a step costs beside its bytes.)
 #
 # </details>
@@ -162,7 +161,8 @@ plt.show()
 # 2. Servers, asynchronous: a ring goes at the pace of the slowest, half of the machines would
 #    mostly wait. (Or rings within each half.)
 # 3. Servers with a coordinator, or `async` with `--on-failure continue`: when one member of a ring
-#    is gone, the ring is open and all of them stop.
+#    is gone, the ring is open and all of them stop ([Horovod](../docs/lessons/horovod.md) has tried
+#    it).
 #
 # [Choosing](../docs/lessons/choosing.md) has the table.
 #
