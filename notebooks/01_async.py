@@ -115,7 +115,7 @@ print(f"async-fast {quick.steps()['staleness'].mean():.2f}")
 # That a worker reads right after its own update. A real one first draws the next batch and hands
 # its 314 kB to TensorFlow, and only then reads; what the others do until then is not missed.
 # Staleness counts from reading to applying alone. (Workers of `async-fast` hold the new parameters
-# as soon as they have updated, and theirs is close to 2.) And no step takes exactly as long as
+# as soon as they have updated: theirs is nearer to 2.) And no step takes exactly as long as
 # another, so that now and then somebody is overtaken twice: 3 or more. The mean over all cannot be
 # higher than *n* − 1: while one worker makes one step, each update of another is late for that one
 # step at most ([the lesson](../docs/lessons/staleness.md)).

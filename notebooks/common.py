@@ -30,6 +30,7 @@ MARKS = ("o", "s", "^", "D", "v", "P")
 
 plt.rcParams.update({"figure.figsize": (9, 3.6), "axes.grid": True, "grid.alpha": 0.3})
 plt.rcParams["axes.prop_cycle"] = cycler(color=COLOURS)
+plt.switch_backend(plt.get_backend())  # From now on the kernel shows figures that others drew.
 
 
 def at_root() -> None:

@@ -1,4 +1,4 @@
-"""The shortest notebook from top to bottom; `make notebooks` executes all of them."""
+"""A short notebook that trains, from top to bottom; `make notebooks` executes all of them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def test_a_notebook_runs_from_top_to_bottom(
     monkeypatch.setenv("LAB_RUNS_DIR", str(tmp_path / "runs"))
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    done = notebooks.execute(notebooks.FOLDER / "06_reproduce.py")
+    done = notebooks.execute(notebooks.FOLDER / "00_tour.py")
     of_code = [cell for cell in done.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in of_code] == list(range(1, len(of_code) + 1))
     images = [out for cell in of_code for out in cell.outputs if "image/png" in out.get("data", {})]
-    assert images  # the kernel draws without a word to it
-    assert len(list((tmp_path / "runs").iterdir())) == 1
+    assert images  # shown without a word to the kernel
+    assert len(list((tmp_path / "runs").iterdir())) == 2
     left = processes_with(str(tmp_path))
     assert not left, f"left behind: {left}"
