@@ -51,7 +51,7 @@ jupyter: $(VENV)/.notebooks  ## JupyterLab with the lessons in notebooks/, for t
 	$(BIN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" \
 		--ServerApp.preferred_dir="$(CURDIR)/notebooks" --LabApp.default_url=/lab/tree/notebooks/00_tour.ipynb
 
-notebooks: $(VENV)/.dev  ## execute all notebooks from top to bottom, one after the other (10 minutes)
+notebooks: $(VENV)/.dev  ## execute all notebooks from top to bottom, one after the other (3 minutes)
 	$(BIN)/python tools/notebooks.py --execute
 
 notebooks-write: $(VENV)/.dev  ## make the .ipynb files of the notebooks' .py anew, without outputs
