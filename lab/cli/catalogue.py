@@ -207,6 +207,27 @@ COMMANDS: Final[Mapping[str, Command]] = {
             ),
         ),
         Command(
+            "reproduce",
+            RUN,
+            "run what a book or a blog tells of, and judge each of its claims",
+            (
+                ("lab reproduce book-async --quick", "three trainings of the chapter, for a class"),
+                (
+                    "lab reproduce book-async --runs last --json",
+                    "a run that exists already; for a program",
+                ),
+            ),
+            "reproduce",
+            notes=(
+                "PASS                as the source claims",
+                "OUTSIDE_BAND        it is not (exit code 1)",
+                "TOO_GOOD            better than this training can be (exit code 1)",
+                "INSUFFICIENT_RUNS   too few runs to tell (exit code 3)",
+                "NOT_COMPARABLE      the source prints nothing, or the runs were shorter (3)",
+                "docs/reproduce.md tells how each band was derived.",
+            ),
+        ),
+        Command(
             "simulate",
             RUN,
             "predict how fast a training would be with more workers, or on another box",

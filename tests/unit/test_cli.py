@@ -204,8 +204,8 @@ def test_examples_fit_the_commands() -> None:
 # These commands need TensorFlow, an environment or an engine, or go on until Ctrl-C; that their
 # examples work is shown in tests/e2e, and in test_tensorboard.py. Every other command's examples
 # are run here, so that none can rot.
-NEEDS_MORE = {"run", "sweep", "attach", "cancel", "fault", "predict", "collect", "tensorboard"} | {
-    "up", "down", "ps", "logs", "shell", "build", "doctor",
+NEEDS_MORE = {"run", "sweep", "reproduce", "attach", "cancel", "fault", "predict", "collect"} | {
+    "tensorboard", "up", "down", "ps", "logs", "shell", "build", "doctor",
 }  # fmt: skip
 
 

@@ -1,0 +1,203 @@
+"""`lab reproduce NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from lab.backends.choose import AUTO
+from lab.cli.arguments import Flag, Switch, Word
+from lab.cli.options import BackendName, ClusterFile, GpuMode, RunsDir
+from lab.cli.output import print_json, say
+from lab.cli.reproducing import Asked
+from lab.cli.values import one_of, whole
+from lab.cluster import load_cluster
+from lab.errors import InputError, InterruptError, LabError
+from lab.reproduce.claims import ALL, NAMES, Source, load
+from lab.run import project
+from lab.run.cells import show
+from lab.run.directory import RunDir, find_run, runs_dir
+from lab.run.launch import MAX_SEED
+from lab.sweep.making import make
+from lab.sweep.progress import counting
+from lab.task.protocol import write_atomically
+from lab.task.text import short, visible
+
+if TYPE_CHECKING:
+    from lab.reproduce.judge import Verdict
+    from lab.sweep.made import Made
+
+_DESCRIPTION: Final = "clusters/book.yaml"
+_MOST: Final = 100
+
+
+class VerdictError(LabError):
+    """Some claims were not reproduced, or could not be judged."""
+
+    def __init__(self, what: str, mend: str, exit_code: int) -> None:
+        super().__init__(what, mend)
+        self.exit_code = exit_code
+
+
+def _runs(raw: str) -> tuple[str, ...]:
+    """Names of runs, separated by commas or blanks."""
+    found = tuple(raw.replace(",", " ").split())
+    if not found:
+        raise ValueError("runs, such as last or 20261122-1533,20261122-1534")
+    return found
+
+
+def command(
+    *,
+    name: Annotated[
+        str, Word(f"what is reproduced: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))
+    ],
+    repeats: Annotated[
+        int, Flag("runs of each kind, each with a seed of its own", whole(1, _MOST), shows="N")
+    ] = 3,
+    quick: Annotated[
+        bool, Switch("for a class: the quick listings, and a shorter training of the blog")
+    ] = False,
+    seed: Annotated[
+        int,
+        Flag("seed of the first repeat; each further one adds 1", whole(0, MAX_SEED), shows="N"),
+    ] = 1,
+    runs: Annotated[
+        tuple[str, ...] | None,
+        Flag("judge these runs, and make none: ids or directories", _runs, shows="RUN,RUN"),
+    ] = None,
+    backend: BackendName = AUTO,
+    cluster: ClusterFile = None,
+    gpus: GpuMode = AUTO,
+    json: Annotated[bool, Switch("print all verdicts as JSON on stdout")] = False,
+    runs_dir_: RunsDir = None,
+) -> None:
+    """Train what a source tells of, and judge each of its claims."""
+    home = runs_dir(runs_dir_)
+    sources = [load(each) for each in (NAMES if name == ALL else (name,))]
+    if runs is not None:
+        given = [_find(word, home) for word in runs]
+        judged = [_judged(source, given, home, strict=name != ALL) for source in sources]
+        _finish(judged, json=json)
+        return
+    path = project.cluster_path(cluster or _DESCRIPTION)
+    root = project.find_root(path)
+    asked = Asked(load_cluster(path), path, root, backend, gpus, repeats, seed, quick)
+    judged = []
+    for source in sources:
+        made, stopped = _make(source, asked, home)
+        if made:
+            found = [RunDir(home / each.summary.run_id) for each in made]
+            judged.append(_judged(source, found, home))
+        if stopped is not None:
+            _show(judged, json=json)
+            raise stopped
+    _finish(judged, json=json)
+
+
+def _make(source: Source, asked: Asked, home: Path) -> tuple[list[Made], LabError | OSError | None]:
+    """Make a source's runs: those that have ended, and what has broken the others off."""
+    share = asked.share(source, home)
+    made: list[Made] = []
+    with counting(len(share.points), say) as counter:
+        try:
+            make(share, home, counter, made)
+        except KeyboardInterrupt:
+            return made, InterruptError(
+                f"interrupted after {len(made)} of {len(share.points)} runs of {source.name}",
+                "those that were made are at home, see `lab runs`",
+            )
+        except (LabError, OSError) as error:
+            return made, error
+    return made, None
+
+
+def _find(word: str, home: Path) -> RunDir:
+    """A run by its directory, or by its id at home."""
+    path = Path(word)
+    return RunDir(path) if (path / "run.json").is_file() else find_run(word, home)
+
+
+def _judged(
+    source: Source, found: Sequence[RunDir], home: Path, *, strict: bool = True
+) -> tuple[dict[str, Any], list[Verdict]]:
+    """Judge runs, and write down what was found.
+
+    Args:
+        source: The claims.
+        found: The runs.
+        home: Where the file is written.
+        strict: Whether a run that answers to no claim is refused; else it is left out.
+    """
+    # SciPy costs a second: only where something is to be judged.
+    from lab.reproduce.figures import read_figures  # noqa: PLC0415
+    from lab.reproduce.judge import judge  # noqa: PLC0415
+    from lab.reproduce.oracle import load_trainings, of_mode  # noqa: PLC0415
+    from lab.reproduce.recipes import role_of_run  # noqa: PLC0415
+    from lab.reproduce.result import as_json, path_of  # noqa: PLC0415
+
+    by_role: dict[str, list[Any]] = {}
+    for each in found:
+        figures = read_figures(each)
+        role = role_of_run(figures, source)
+        if role is not None:
+            by_role.setdefault(role, []).append(figures)
+        elif strict:
+            raise InputError(
+                f"run {figures.run_id} of {short(figures.experiment)} answers to no claim of"
+                f" {source.name}",
+                "leave it out, or name another result",
+            )
+    verdicts = judge(source, by_role, of_mode(load_trainings(), source.oracle))
+    ids = [figures.run_id for several in by_role.values() for figures in several]
+    result = as_json(source, verdicts, ids)
+    home.mkdir(parents=True, exist_ok=True)
+    path = path_of(home, source)
+    write_atomically(path, _text(result))
+    say(f"{source.name}: {path}")
+    return result, verdicts
+
+
+def _text(result: dict[str, Any]) -> str:
+    import json  # noqa: PLC0415  (the command has a flag of that name)
+
+    return json.dumps(result, indent=2) + "\n"
+
+
+def _show(judged: Sequence[tuple[dict[str, Any], list[Verdict]]], *, json: bool) -> None:
+    """Print the verdicts: a table for each source, or all as JSON."""
+    from lab.reproduce.view import counts, reasons, verdicts_table  # noqa: PLC0415
+
+    if json:
+        results = [result for result, _ in judged]
+        print_json(results[0] if len(results) == 1 else results)
+        return
+    for result, verdicts in judged:
+        print(f"{result['name']}: {result['source']}\n")
+        show(verdicts_table(verdicts))
+        print()
+        for line in reasons(verdicts):
+            print(visible(line))
+        print(f"{len(result['runs'])} runs: {counts(verdicts)}")
+
+
+def _finish(judged: Sequence[tuple[dict[str, Any], list[Verdict]]], *, json: bool) -> None:
+    """Print the verdicts, and end as the worst of them says.
+
+    Raises:
+        VerdictError: Not all of them pass.
+    """
+    from lab.reproduce.judge import exit_code  # noqa: PLC0415
+
+    _show(judged, json=json)
+    every = [verdict for _, verdicts in judged for verdict in verdicts]
+    code = exit_code(every)
+    if code:
+        off = [verdict for verdict in every if verdict.verdict.exit_code == code]
+        what = "not reproduced" if code == 1 else "not to be judged"
+        raise VerdictError(
+            f"{len(off)} of {len(every)} claims are {what}, {off[0].claim} for one",
+            "docs/reproduce.md says what each verdict means",
+            code,
+        )

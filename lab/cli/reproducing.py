@@ -1,0 +1,104 @@
+"""From a source's recipes to the runs that are made for it, in one environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.backends import Environment, Say
+from lab.backends.choose import backends, check_same, choose
+from lab.backends.proof import prove
+from lab.cli import planning
+from lab.cli.output import say
+from lab.cli.terms import terms
+from lab.cluster import Cluster
+from lab.reproduce.claims import Source
+from lab.reproduce.recipes import points, role_of_point, wanted
+from lab.run import project
+from lab.run.homecoming import bring_leftovers_home
+from lab.run.launch import Order
+from lab.sweep.grid import Point
+from lab.sweep.making import Share
+from lab.task.faults import parse
+from lab.task.protocol import STALL_S
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What holds for all runs.
+
+    Attributes:
+        cluster: The description.
+        path: Its file.
+        root: The project's directory.
+        backend: The backend's name, or `auto`.
+        gpus: How GPUs are pinned.
+        repeats: How often each kind of run is made.
+        seed: The seed of the first repeat; each further one adds 1.
+        quick: Whether the quick listings are run.
+    """
+
+    cluster: Cluster
+    path: Path
+    root: Path
+    backend: str
+    gpus: str
+    repeats: int
+    seed: int
+    quick: bool
+
+    def share(self, source: Source, home: Path) -> Share:
+        """Plan a source's runs; nothing is started.
+
+        Raises:
+            LabError: A run does not fit the description or the box, or no backend can be used.
+        """
+        draft = planning.draft(self.cluster, self.gpus, explain=False)
+        plan = draft.plan
+        chosen = choose(self.backend, plan, self.root, backends(), say)
+        if chosen.environment is not None:
+            check_same(chosen.environment, plan, str(self.path), self.root)
+        else:
+            draft.heed(strict=False)
+            bring_leftovers_home(chosen.backend, plan.name, home, say)
+        orders = {role: self._order(source, role, draft) for role in source.recipes}
+
+        def order(point: Point) -> Order:
+            return orders[role_of_point(point)](self.seed + point.repeat)
+
+        def boot(defer: Callable[[], None], tell: Say) -> Environment:
+            def check(environment: Environment) -> None:
+                prove(environment, plan, tell)
+                defer()
+
+            return chosen.backend.up(plan, root=self.root, say=tell, check=check)
+
+        return Share(points(source, self.repeats), order, chosen.environment, boot)
+
+    def _order(self, source: Source, role: str, draft: planning.Draft) -> Callable[[int], Order]:
+        """What is asked for in a role, from its seed."""
+        recipe = wanted(source.recipes[role], quick=self.quick)
+        experiment = project.experiment(recipe.experiment)
+        project.check_jobs(experiment, self.cluster, self.path, self.root)
+        project.check_program(experiment, self.root)
+        agreed = terms(
+            experiment,
+            self.cluster,
+            draft.plan,
+            own=False,
+            policy=None,
+            start=recipe.start,
+            ready_s=None,
+            stall_s=STALL_S,
+            faults=[parse(line) for line in recipe.faults],
+        )
+        return lambda seed: Order(
+            experiment=experiment,
+            argv=(*experiment.args, *recipe.argv(seed)),
+            plan=draft.plan,
+            root=self.root,
+            cluster_file=self.path,
+            data_dir="",
+            terms=agreed,
+        )

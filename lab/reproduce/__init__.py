@@ -1,0 +1,1 @@
+"""Published results, claim by claim, against runs of the lab."""

@@ -1,0 +1,146 @@
+"""The claims of a source, from its file in `data/`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+
+DATA: Final = Path(__file__).parent / "data"
+
+NAMES: Final = ("book-async", "book-sync", "blog-async", "blog-sync")
+"""The results that can be reproduced."""
+
+ALL: Final = "all"
+WHOLE: Final = "whole"
+"""The role of the run that the source tells of; the other ones serve single claims."""
+
+Better = Literal["high", "low", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One thing that a source says.
+
+    Attributes:
+        id: Its name, unique in the source: `global-step.worker-0.epoch-9`.
+        words: It in words.
+        measure: The name of what is measured of the runs; `lab.reproduce.measures` has them.
+        value: What the source prints; None where it says so in words, or prints nothing.
+        unit: Of the value.
+        band: `exact`, `oracle`, `test`, `none`, or the share of the value that it may be off.
+        better: On which side a value would be better than it can be: `high`, `low`, or "".
+        role: Of the runs that answer to it.
+        where: Where the source says so.
+        keys: What of a run is meant: worker, epoch, local step, updates.
+    """
+
+    id: str
+    words: str
+    measure: str
+    value: float | None = None
+    unit: str = ""
+    band: str | float = "exact"
+    better: Better = ""
+    role: str = WHOLE
+    where: str = ""
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How the runs of a role are made.
+
+    Attributes:
+        role: Its name.
+        experiment: What is run.
+        quick: What is run by `--quick`.
+        flags: The program's flags.
+        quick_flags: Those that `--quick` adds, or changes.
+        start: Task to the moment at which it starts.
+        quick_start: The same for `--quick`, where another one is needed.
+        faults: What is done to it, a line each.
+        repeats: How often at most; None: as often as is asked for.
+    """
+
+    role: str
+    experiment: str
+    quick: str
+    flags: Mapping[str, Any]
+    quick_flags: Mapping[str, Any]
+    start: Mapping[str, str]
+    quick_start: Mapping[str, str]
+    faults: tuple[str, ...] = ()
+    repeats: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """All claims of one source.
+
+    Attributes:
+        name: What `lab reproduce` calls it.
+        title: What and where it is.
+        oracle: The oracle's training that has the same mode, or "".
+        recipes: How its runs are made, by role.
+        claims: In the order in which they are shown.
+    """
+
+    name: str
+    title: str
+    oracle: str
+    recipes: Mapping[str, Recipe]
+    claims: tuple[Claim, ...]
+
+
+def load(name: str) -> Source:
+    """Read the claims of a source; `name` is one of `NAMES`."""
+    raw: dict[str, Any] = yaml.safe_load((DATA / f"{name}.yaml").read_text(encoding="utf-8"))
+    recipes = {role: _recipe(role, fields) for role, fields in raw["runs"].items()}
+    claims = tuple(claim for fields in raw["claims"] for claim in _claims(fields))
+    return Source(name, raw["source"], raw.get("oracle", ""), recipes, claims)
+
+
+def _recipe(role: str, raw: Mapping[str, Any]) -> Recipe:
+    experiment = raw["experiment"]
+    start = raw.get("start", {})
+    return Recipe(
+        role=role,
+        experiment=experiment,
+        quick=raw.get("quick", experiment),
+        flags=raw.get("flags", {}),
+        quick_flags=raw.get("quick_flags", {}),
+        start=start,
+        quick_start=raw.get("quick_start", start),
+        faults=tuple(raw.get("faults", ())),
+        repeats=raw.get("repeats"),
+    )
+
+
+_OWN: Final = ("words", "measure", "value", "unit", "band", "better", "role", "where")
+_SHOWN: Final = {"worker": "worker-{}", "epoch": "epoch {}", "local_step": "local step {:,}"}
+
+
+def _claims(raw: Mapping[str, Any]) -> Iterator[Claim]:
+    """One claim, or one for each row of a table."""
+    fields = {name: raw[name] for name in _OWN if name in raw}
+    rest = {name: raw[name] for name in raw if name not in {*_OWN, "id", "each", "rows"}}
+    if "rows" not in raw:
+        yield Claim(id=raw["id"], keys=rest, **fields)
+        return
+    for row in raw["rows"]:
+        yield _of_row(raw["id"], fields, rest, dict(zip(raw["each"], row, strict=True)))
+
+
+def _of_row(
+    name: str, fields: Mapping[str, Any], rest: Mapping[str, Any], row: Mapping[str, Any]
+) -> Claim:
+    keys = {key: value for key, value in row.items() if key != "value"}
+    shown: Sequence[str] = [_SHOWN[key].format(keys[key]) for key in _SHOWN if key in keys]
+    words = ", ".join([fields["words"], *shown])
+    place = ".".join(each.replace(" ", "-").replace(",", "") for each in shown)
+    changed = {**fields, "words": words, "value": row.get("value")}
+    return Claim(id=f"{name}.{place}", keys={**rest, **keys}, **changed)

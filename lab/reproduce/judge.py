@@ -1,0 +1,222 @@
+"""A claim and the runs that answer to it: the verdict; pure functions."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lab.reproduce import measures
+from lab.reproduce.claims import Claim, Source
+from lab.reproduce.figures import RunFigures
+from lab.reproduce.oracle import Band, Oracle
+from lab.reproduce.statistics import LEAST_RUNS, Interval, mean_interval
+
+
+class Word(enum.StrEnum):
+    """What a verdict comes to."""
+
+    PASS = "PASS"  # noqa: S105  (no password)
+    OUTSIDE_BAND = "OUTSIDE_BAND"
+    TOO_GOOD = "TOO_GOOD"
+    INSUFFICIENT_RUNS = "INSUFFICIENT_RUNS"
+    NOT_COMPARABLE = "NOT_COMPARABLE"
+
+    @property
+    def exit_code(self) -> int:
+        """0 it is as claimed, 1 it is not, 3 that cannot be judged."""
+        if self is Word.PASS:
+            return 0
+        return 1 if self in {Word.OUTSIDE_BAND, Word.TOO_GOOD} else 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """What our runs have.
+
+    Attributes:
+        mean: Over runs; of losses the geometric one.
+        low: The lower end of the mean's 95% interval; None of a single run.
+        high: The upper end.
+        n: Over how many runs.
+    """
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is found of one claim.
+
+    Attributes:
+        claim: The claim's name.
+        words: The claim in words.
+        source_value: What the source prints, or None.
+        ours: What our runs have.
+        unit: Of all of these.
+        band: Where our mean has to lie, or None.
+        verdict: The word for it.
+        why: The reason, in a line.
+    """
+
+    claim: str
+    words: str
+    source_value: float | None
+    ours: Ours
+    unit: str
+    band: Interval | None
+    verdict: Word
+    why: str
+
+
+def judge(
+    source: Source, runs: Mapping[str, Sequence[RunFigures]], oracle: Oracle | None
+) -> list[Verdict]:
+    """Judge every claim of a source, and whether every run succeeded.
+
+    Args:
+        source: The claims.
+        runs: Role to all of its runs, also those that failed.
+        oracle: The oracle's trainings of the same mode, if there are any.
+    """
+    good = {role: [run for run in runs.get(role, ()) if run.succeeded] for role in source.recipes}
+    return [
+        _every_run([run for several in runs.values() for run in several]),
+        *(_judge(claim, good, oracle) for claim in source.claims),
+    ]
+
+
+def exit_code(verdicts: Sequence[Verdict]) -> int:
+    """The worst one's: 1 before 3 before 0."""
+    codes = {verdict.verdict.exit_code for verdict in verdicts}
+    return next((code for code in (1, 3) if code in codes), 0)
+
+
+def _every_run(runs: Sequence[RunFigures]) -> Verdict:
+    failed = [run.run_id for run in runs if not run.succeeded]
+    word = Word.OUTSIDE_BAND if failed else Word.PASS if runs else Word.INSUFFICIENT_RUNS
+    why = f"see `lab show {failed[0]}`" if failed else ""
+    ours = Ours(float(len(failed)) if runs else None, None, None, len(runs))
+    return Verdict("runs", "runs that failed", None, ours, "runs", Interval(0, 0), word, why)
+
+
+def _judge(claim: Claim, runs: measures.Runs, oracle: Oracle | None) -> Verdict:
+    if claim.band == "none":
+        return _verdict(claim, [], None, Word.NOT_COMPARABLE, claim.where)
+    answering = runs.get(claim.role, [])
+    if not answering:
+        why = f"no run of the kind {claim.role!r} succeeded"
+        return _verdict(claim, [], None, Word.INSUFFICIENT_RUNS, why)
+    if claim.band == "test":
+        values, test = measures.test(claim, runs)
+        word = {True: Word.PASS, False: Word.OUTSIDE_BAND, None: Word.INSUFFICIENT_RUNS}
+        return _verdict(claim, values, None, word[test.passed], test.why)
+    if not any(_comes_so_far(claim, run) for run in answering):
+        return _verdict(claim, [], None, Word.NOT_COMPARABLE, "the runs were not to go so far")
+    return _by_value(claim, answering, oracle)
+
+
+def _by_value(claim: Claim, runs: Sequence[RunFigures], oracle: Oracle | None) -> Verdict:
+    """A claim that each run has a number of."""
+    found = [(run, measures.value(claim, run)) for run in runs]
+    values = [value for _, value in found if value is not None]
+    if len(values) < len(found):
+        untold = next(run.run_id for run, value in found if value is None)
+        return _verdict(claim, values, None, Word.OUTSIDE_BAND, f"run {untold} does not tell it")
+    if claim.band == "oracle":
+        return _by_oracle(claim, runs, values, oracle)
+    if claim.band == "exact":
+        return _exactly(claim, values)
+    return _nearly(claim, values)
+
+
+def _comes_so_far(claim: Claim, run: RunFigures) -> bool:
+    """Whether a run was asked to train as long as the claim's place is in."""
+    steps, epochs = run.parameters.get("global_steps"), run.parameters.get("epochs")
+    if "updates" in claim.keys and isinstance(steps, int):
+        return steps >= claim.keys["updates"]
+    if "epoch" in claim.keys and isinstance(epochs, int) and not steps:
+        return epochs > claim.keys["epoch"]
+    return True
+
+
+def _exactly(claim: Claim, values: Sequence[float]) -> Verdict:
+    wanted = float(claim.value or 0)
+    off = [value for value in values if value != wanted]
+    why = f"{len(off)} of {len(values)} runs differ" if off else "in every run"
+    word = Word.OUTSIDE_BAND if off else Word.PASS
+    return _verdict(claim, values, Interval(wanted, wanted), word, why)
+
+
+def _nearly(claim: Claim, values: Sequence[float]) -> Verdict:
+    """The mean lies within a share of what is printed."""
+    wanted, share = float(claim.value or 0), float(claim.band)
+    band = Interval(wanted * (1 - share), wanted * (1 + share))
+    mean = float(np.mean(values))
+    why = f"{100 * (mean / wanted - 1):+.1f}% off, may be {100 * share:g}%"
+    if len(values) < LEAST_RUNS:
+        return _verdict(claim, values, band, Word.INSUFFICIENT_RUNS, _few(values))
+    word = Word.PASS if mean in band else Word.OUTSIDE_BAND
+    return _verdict(claim, values, band, word, why)
+
+
+def _by_oracle(
+    claim: Claim, runs: Sequence[RunFigures], values: Sequence[float], oracle: Oracle | None
+) -> Verdict:
+    """Our mean lies where the oracle's seeds say, and the source where any seed's run may."""
+    band = None if oracle is None else _band(claim, runs, oracle)
+    if band is None:
+        return _verdict(claim, values, None, Word.NOT_COMPARABLE, "the oracle has no such place")
+    mean = _mean(claim, values)
+    if mean not in band.ours:
+        better = (mean > band.ours.high) if claim.better == "high" else (mean < band.ours.low)
+        good = bool(claim.better) and better
+        why = "better than this training can be" if good else "not what the oracle comes to"
+        word = Word.TOO_GOOD if good else Word.OUTSIDE_BAND
+        return _verdict(claim, values, band.ours, word, why)
+    if claim.value is None:
+        return _verdict(claim, values, band.ours, Word.PASS, "as the oracle")
+    low, high = band.source.low, band.source.high
+    why = f"one run lies in {low:.4f} to {high:.4f}"
+    word = Word.PASS if claim.value in band.source else Word.OUTSIDE_BAND
+    where = "" if word is Word.PASS else ", and the printed value does not"
+    return _verdict(claim, values, band.ours, word, why + where)
+
+
+def _band(claim: Claim, runs: Sequence[RunFigures], oracle: Oracle) -> Band | None:
+    seeds = [run.seed for run in runs]
+    if claim.measure == "accuracy":
+        tested = [run.workers[claim.keys["worker"]].tested_at or run.global_steps for run in runs]
+        return oracle.accuracy(tested, seeds, claim.keys["updates"])
+    if claim.measure == "late_loss":
+        return oracle.late_loss(seeds)
+    return oracle.loss(f"{claim.keys['worker']}.{claim.keys['epoch']}", seeds)
+
+
+def _few(values: Sequence[float]) -> str:
+    return f"{len(values)} runs, and the mean of {LEAST_RUNS} is judged"
+
+
+def _mean(claim: Claim, values: Sequence[float]) -> float:
+    if claim.measure == "loss_at":
+        return float(np.exp(np.mean(np.log(values))))
+    return float(np.mean(values))
+
+
+def _verdict(
+    claim: Claim, values: Sequence[float], band: Interval | None, word: Word, why: str
+) -> Verdict:
+    if not values:
+        ours = Ours(None, None, None, 0)
+    else:
+        interval = mean_interval(values)
+        low, high = (interval.low, interval.high) if interval else (None, None)
+        if claim.measure == "loss_at" and (logs := mean_interval(np.log(values))) is not None:
+            low, high = float(np.exp(logs.low)), float(np.exp(logs.high))
+        ours = Ours(_mean(claim, values), low, high, len(values))
+    return Verdict(claim.id, claim.words, claim.value, ours, claim.unit, band, word, why)

@@ -1,0 +1,152 @@
+"""The bands: what a training in NumPy comes to, from several initializations and orders of batches.
+
+`data/oracle.json` is made by `python -m benchmarks.chapter_oracle`. A run whose seed is among the
+oracle's is held against the training with the same initial weights: what is left to chance are the
+batches and the order in which the workers come, which is a fifth of all that moves an accuracy. The
+source's run, whose initial weights nobody knows, has the wide band.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from lab.reproduce.claims import DATA
+from lab.reproduce.statistics import Interval, Numbers, Spread, around, two_way
+
+FILE: Final = DATA / "oracle.json"
+BATCHES: Final = 110
+"""Updates over which the spread of the loss among batches was taken."""
+
+Seeds = Sequence[int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Where a mean of runs has to lie, and where one run of unknown initial weights does.
+
+    Attributes:
+        ours: Of the mean of our runs, with their seeds.
+        source: Of one further run.
+    """
+
+    ours: Interval
+    source: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """The oracle's trainings of one mode.
+
+    Attributes:
+        initials: The seeds of the initial weights: the rows of each table.
+        trainings: A table's columns: what was trained with one order of the batches.
+    """
+
+    initials: tuple[int, ...]
+    trainings: tuple[Any, ...]
+
+    def accuracy(self, updates: Sequence[float], seeds: Seeds, source: float) -> Band:
+        """The test accuracy after so many updates.
+
+        Args:
+            updates: Of each of our runs, when it was tested.
+            seeds: Of each of our runs.
+            source: Updates of the source's run.
+        """
+        tables = [self._accuracies(each) for each in updates]
+        return self._band(tables, seeds, self._accuracies(source))
+
+    def late_loss(self, seeds: Seeds) -> Band:
+        """The mean loss of late epochs."""
+        table = self._table(lambda training: training["late_loss"])
+        return self._band([table] * len(seeds), seeds, table)
+
+    def loss(self, place: str, seeds: Seeds) -> Band | None:
+        """The loss of one batch at `worker.epoch`; None where the oracle has no such place.
+
+        By logarithms, since a loss is above 0 and its spread grows with it: ours is the geometric
+        mean of the runs.
+        """
+        if any(place not in each["log_loss"] for each in self.trainings):
+            return None
+        table = self._table(lambda training: training["log_loss"][place]["mean"])
+        deviations = self._table(lambda training: training["log_loss"][place]["deviation"])
+        batches = Spread(float((deviations**2).mean()), deviations.size * (BATCHES - 1))
+        band = self._band([table] * len(seeds), seeds, table, batches)
+        return Band(_exponential(band.ours), _exponential(band.source))
+
+    def _table(self, of: Callable[[Any], Sequence[float]]) -> Numbers:
+        """[initializations, orders]."""
+        return np.array([of(training) for training in self.trainings], np.float64).T
+
+    def _accuracies(self, updates: float) -> Numbers:
+        known = sorted(int(step) for step in self.trainings[0]["accuracy"])
+        return np.array(
+            [
+                [
+                    np.interp(updates, known, [each["accuracy"][f"{step}"][row] for step in known])
+                    for each in self.trainings
+                ]
+                for row in range(len(self.initials))
+            ]
+        )
+
+    def _band(
+        self,
+        tables: Sequence[Numbers],
+        seeds: Seeds,
+        source: Numbers,
+        batches: Spread | None = None,
+    ) -> Band:
+        """Both intervals, from each run's table and the source's."""
+        between, within = two_way(source)
+        rows, columns = source.shape
+        extra = [batches] if batches is not None else []
+        unknown = [
+            Spread(between.variance * (1 + 1 / rows), between.freedom),
+            Spread(within.variance, within.freedom),
+        ]
+        known = {seed: row for row, seed in enumerate(self.initials)}
+        count = max(len(seeds), 1)
+        if all(seed in known for seed in seeds):
+            middle = np.mean(
+                [table[known[seed or 0]].mean() for table, seed in zip(tables, seeds, strict=True)]
+            )
+            ours = [Spread(within.variance * (1 / count + 1 / columns), within.freedom)]
+        else:
+            middle = np.mean([table.mean() for table in tables])
+            ours = [
+                Spread(between.variance * (1 / count + 1 / rows), between.freedom),
+                Spread(within.variance / count, within.freedom),
+            ]
+        shared = [Spread(each.variance / count, each.freedom) for each in extra]
+        return Band(
+            around(float(middle), *ours, *shared),
+            around(float(source.mean()), *unknown, *extra),
+        )
+
+
+def _exponential(interval: Interval) -> Interval:
+    return Interval(math.exp(interval.low), math.exp(interval.high))
+
+
+def of_mode(trainings: Sequence[Any], mode: str, variant: str = "") -> Oracle | None:
+    """The trainings of a mode; None where there are fewer than two of them."""
+    chosen = [each for each in trainings if (each["mode"], each["variant"]) == (mode, variant)]
+    if len(chosen) < 2:  # noqa: PLR2004
+        return None
+    return Oracle(tuple(chosen[0]["initials"]), tuple(chosen))
+
+
+@cache
+def load_trainings(path: Path = FILE) -> tuple[Any, ...]:
+    """What `benchmarks.chapter_oracle join` has written."""
+    return tuple(json.loads(path.read_text(encoding="utf-8"))["trainings"])

@@ -1,0 +1,89 @@
+"""The verdicts as a table that fits into 80 columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from lab.reproduce.judge import Verdict, Word
+from lab.run.cells import Cell, table_of
+from lab.task.text import visible
+
+_STYLES: Final = {
+    Word.PASS: "green",
+    Word.OUTSIDE_BAND: "bold red",
+    Word.TOO_GOOD: "bold red",
+    Word.INSUFFICIENT_RUNS: "yellow",
+    Word.NOT_COMPARABLE: "dim",
+}
+_SHORT: Final = {
+    Word.OUTSIDE_BAND: "OUTSIDE",
+    Word.INSUFFICIENT_RUNS: "TOO FEW",
+    Word.NOT_COMPARABLE: "NOT COMP.",
+    Word.TOO_GOOD: "TOO GOOD",
+}
+"""What the table says in place of a word that is too wide for it."""
+
+_WHOLE: Final = 100
+_CLAIM: Final = 30
+
+
+def verdicts_table(verdicts: Sequence[Verdict]) -> Table:
+    """A row for each claim: the source's value, ours with its interval, the band, the verdict."""
+    heads = ["claim", ">source", ">ours, 95%", ">band", "verdict"]
+    return table_of(heads, (_row(verdict) for verdict in verdicts))
+
+
+def reasons(verdicts: Sequence[Verdict]) -> list[str]:
+    """A line for each claim that does not pass."""
+    return [
+        f"{verdict.claim}: {verdict.verdict}: {verdict.why}"
+        for verdict in verdicts
+        if verdict.verdict is not Word.PASS
+    ]
+
+
+def counts(verdicts: Sequence[Verdict]) -> str:
+    """`48 PASS, 2 OUTSIDE_BAND`."""
+    found = Counter(verdict.verdict for verdict in verdicts)
+    return ", ".join(f"{found[word]} {word}" for word in Word if found[word])
+
+
+def _row(verdict: Verdict) -> list[Cell]:
+    word = verdict.verdict
+    band = verdict.band
+    return [
+        Text("\n".join(visible(line) for line in _wrapped(verdict.words))),
+        "" if verdict.source_value is None else _number(verdict.source_value),
+        _ours(verdict),
+        "" if band is None else f"{_number(band.low)} to {_number(band.high)}",
+        Text(visible(_SHORT.get(word, word)), style=_STYLES[word]),
+    ]
+
+
+def _wrapped(words: str) -> list[str]:
+    """Lines that the first column has room for."""
+    lines = [""]
+    for word in words.split():
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > _CLAIM:
+            lines.append("")
+        lines[-1] += (" " if lines[-1] else "") + word
+    return lines
+
+
+def _ours(verdict: Verdict) -> str:
+    ours = verdict.ours
+    if ours.mean is None:
+        return ""
+    if ours.low is None or ours.high is None or ours.low == ours.high:
+        return _number(ours.mean)
+    return f"{_number(ours.mean)} ±{_number((ours.high - ours.low) / 2)}"
+
+
+def _number(value: float) -> str:
+    """Digits enough to compare: whole steps, shares and losses with four decimals."""
+    return f"{value:,.0f}" if abs(value) >= _WHOLE or value == int(value) else f"{value:.4f}"
