@@ -46,3 +46,9 @@ class InterruptError(LabError):
     """The user interrupted: exit code 130."""
 
     exit_code = 130
+
+
+class UnjudgedError(LabError):
+    """A result is neither as it should be nor otherwise, so far: exit code 3."""
+
+    exit_code = 3

@@ -121,7 +121,7 @@ def _recipe(role: str, raw: Mapping[str, Any]) -> Recipe:
 
 
 _OWN: Final = ("words", "measure", "value", "unit", "band", "better", "role", "where")
-_SHOWN: Final = {"worker": "worker-{}", "epoch": "epoch {}", "local_step": "local step {:,}"}
+_SHOWN: Final = {"worker": "worker-{}", "epoch": "epoch {}", "local_step": "step {:,}"}
 
 
 def _claims(raw: Mapping[str, Any]) -> Iterator[Claim]:

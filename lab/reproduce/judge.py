@@ -91,12 +91,6 @@ def judge(
     ]
 
 
-def exit_code(verdicts: Sequence[Verdict]) -> int:
-    """The worst one's: 1 before 3 before 0."""
-    codes = {verdict.verdict.exit_code for verdict in verdicts}
-    return next((code for code in (1, 3) if code in codes), 0)
-
-
 def _every_run(runs: Sequence[RunFigures]) -> Verdict:
     failed = [run.run_id for run in runs if not run.succeeded]
     word = Word.OUTSIDE_BAND if failed else Word.PASS if runs else Word.INSUFFICIENT_RUNS
@@ -112,12 +106,12 @@ def _judge(claim: Claim, runs: measures.Runs, oracle: Oracle | None) -> Verdict:
     if not answering:
         why = f"no run of the kind {claim.role!r} succeeded"
         return _verdict(claim, [], None, Word.INSUFFICIENT_RUNS, why)
+    if not any(_comes_so_far(claim, run) for run in answering):
+        return _verdict(claim, [], None, Word.NOT_COMPARABLE, "the runs were not to go so far")
     if claim.band == "test":
         values, test = measures.test(claim, runs)
         word = {True: Word.PASS, False: Word.OUTSIDE_BAND, None: Word.INSUFFICIENT_RUNS}
         return _verdict(claim, values, None, word[test.passed], test.why)
-    if not any(_comes_so_far(claim, run) for run in answering):
-        return _verdict(claim, [], None, Word.NOT_COMPARABLE, "the runs were not to go so far")
     return _by_value(claim, answering, oracle)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -58,6 +59,11 @@ def _global_step_at(claim: Claim, run: RunFigures) -> float | None:
     return None if found is None else float(found.total)
 
 
+def _global_step_at_local(claim: Claim, run: RunFigures) -> float | None:
+    steps = _worker(claim, run).steps
+    return next((float(s.total) for s in steps if s.local == claim.keys["local_step"]), None)
+
+
 def _loss_at(claim: Claim, run: RunFigures) -> float | None:
     found = _worker(claim, run).at_end_of(claim.keys["epoch"])
     return None if found is None else found.loss
@@ -100,6 +106,8 @@ _VALUES: Final[Mapping[str, Callable[[Claim, RunFigures], float | None]]] = {
     "updates_lost": lambda _claim, run: None if run.updates_lost is None else run.updates_lost,
     "accuracy": lambda claim, run: _worker(claim, run).accuracy,
     "global_step_at": _global_step_at,
+    "local_total": lambda _claim, run: float(sum(w.local_steps for w in run.workers)),
+    "global_step_at_local": _global_step_at_local,
     "loss_at": _loss_at,
     "late_loss": _late_loss,
     "local_in_step": _local_in_step,
@@ -183,6 +191,134 @@ def _long_overlap(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     return found, Test(min(found) > 0, "in every run the others go on after it has come")
 
 
+def _same_losses(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """The losses recorded in a stretch of global steps, against those that are printed of it."""
+    within = range(claim.keys["since"], claim.keys["until"] + 1)
+    several = [
+        [s.loss for worker in run.workers for s in worker.steps if s.total in within]
+        for run in runs[claim.role]
+    ]
+    every = [loss for losses in several for loss in losses]
+    if not every:
+        return [], Test(None, "no run has recorded a loss there")
+    p = statistics.differ(claim.keys["printed"], every)
+    why = f"Mann-Whitney, {len(every)} losses: p {shown(p)}, has to be > 0.001"
+    return [float(np.mean(x)) for x in several if x], Test(p > statistics.LEVEL, why)
+
+
+def _in_step(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """How far a worker's own count is from the global one, at most: a round, synchronously."""
+    found = [
+        float(max((abs(s.total - s.local) for w in run.workers for s in w.steps), default=0))
+        for run in runs[claim.role]
+    ]
+    most = max(len(run.workers) for run in runs[claim.role])
+    return found, Test(
+        max(found) <= most, f"local and global step differ by {max(found):g} at most"
+    )
+
+
+def losses_of_updates(run: RunFigures) -> list[float]:
+    """The recorded losses by update: the mean of those workers that have recorded the same one."""
+    found: dict[int, list[float]] = {}
+    for worker in run.workers:
+        for step in worker.steps:
+            found.setdefault(step.total, []).append(step.loss)
+    return [float(np.mean(found[total])) for total in sorted(found)]
+
+
+def _unsteadiness(run: RunFigures) -> list[float]:
+    """Logarithms of the ratio of neighbouring losses in a training's second half.
+
+    Of neighbours, so that the loss's way down does not count; of pairs that share none, so that
+    the ratios are independent; by logarithms, so that a higher loss does not count as a wilder one.
+    """
+    losses = [loss for loss in losses_of_updates(run) if loss > 0]
+    late = losses[len(losses) // 2 :]
+    return [math.log(after / before) for before, after in zip(late[::2], late[1::2], strict=False)]
+
+
+def _steadier(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """The spread of the loss, as a share of the asynchronous one's."""
+    others = [ratio for run in runs.get("async", ()) for ratio in _unsteadiness(run)]
+    several = [_unsteadiness(run) for run in runs[claim.role]]
+    every = [ratio for ratios in several for ratio in ratios]
+    if not others or not every:
+        return [], Test(None, "no asynchronous run to compare with")
+    p = statistics.differs_in_spread(every, others)
+    reference = float(np.std(others))
+    shares = [float(np.std(ratios)) / reference for ratios in several if ratios]
+    why = (
+        f"Brown-Forsythe, {len(every):,} and {len(others):,} pairs: p {shown(p)}, has to be < 0.001"
+    )
+    return shares, Test(p < statistics.LEVEL and float(np.std(every)) < reference, why)
+
+
+def _slowed_worker(run: RunFigures) -> int | None:
+    """The index of the worker that a fault slows; None where it names no single one."""
+    tasks = [f"worker-{index}" for index in range(len(run.workers))]
+    slowed = [fault.split()[1] for fault in run.faults if len(fault.split()) > 1]
+    return next((tasks.index(task) for task in slowed if task in tasks), None)
+
+
+def _paces(run: RunFigures) -> tuple[list[float], list[float]]:
+    """Local steps a second of the worker that is slowed, and of the others together, by epoch."""
+    slowed = _slowed_worker(run)
+    by_worker = [
+        {s.epoch: s.time_s for s in worker.steps if s.ends_epoch} for worker in run.workers
+    ]
+    shared = sorted(set.intersection(*map(set, by_worker))) if slowed is not None else []
+    mine, theirs = [], []
+    for before, after in pairwise(shared):
+        taken = [ends[after] - ends[before] for ends in by_worker]
+        if min(taken) > 0:
+            mine.append(1 / taken[slowed or 0])
+            theirs.append(float(np.mean([1 / t for i, t in enumerate(taken) if i != slowed])))
+    return mine, theirs
+
+
+_SAME_PACE: Final = 1.1
+_AHEAD: Final = 1.5
+
+
+def _pace_ratios(claim: Claim, runs: Runs) -> tuple[list[float], list[float], list[float]]:
+    mine, theirs, ratios = [], [], []
+    for run in runs[claim.role]:
+        own, others = _paces(run)
+        if own:
+            mine, theirs = mine + own, theirs + others
+            ratios.append(float(np.median(np.array(others) / np.array(own))))
+    return mine, theirs, ratios
+
+
+def _slowest_sets_pace(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """The others' pace as a multiple of the slowed worker's; in step it is 1, to a tenth."""
+    mine, theirs, ratios = _pace_ratios(claim, runs)
+    if len(mine) < _LEAST_EPOCHS:
+        return ratios, Test(None, f"{len(mine)} epochs, and the test needs {_LEAST_EPOCHS}")
+    p = max(
+        statistics.larger(theirs, mine, 1 / _SAME_PACE),
+        statistics.larger(mine, theirs, 1 / _SAME_PACE),
+    )
+    why = f"Wilcoxon, both ways, {len(mine)} epochs within 10%: p {shown(p)}, has to be < 0.01"
+    return ratios, Test(p < _PACE_LEVEL, why)
+
+
+def _others_run_ahead(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """The same asynchronously: they are faster by half at least."""
+    mine, theirs, ratios = _pace_ratios(claim, runs)
+    if len(mine) < _LEAST_EPOCHS:
+        return ratios, Test(None, f"{len(mine)} epochs, and the test needs {_LEAST_EPOCHS}")
+    p = statistics.larger(theirs, mine, _AHEAD)
+    why = f"Wilcoxon, {len(mine)} epochs over 1.5 times: p {shown(p)}, has to be < 0.01"
+    return ratios, Test(p < _PACE_LEVEL, why)
+
+
+_PACE_LEVEL: Final = 0.01
+_LEAST_EPOCHS: Final = 8
+"""Of fewer pairs Wilcoxon's p cannot be below the level by a margin."""
+
+
 def shown(p: float) -> str:
     """A p-value."""
     return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"  # noqa: PLR2004
@@ -193,4 +329,9 @@ _TESTS: Final[Mapping[str, Callable[[Claim, Runs], tuple[list[float], Test]]]] =
     "global_pattern": _global_pattern,
     "last_tests_best": _last_tests_best,
     "long_overlap": _long_overlap,
+    "same_losses": _same_losses,
+    "in_step": _in_step,
+    "steadier": _steadier,
+    "slowest_sets_pace": _slowest_sets_pace,
+    "others_run_ahead": _others_run_ahead,
 }

@@ -4,7 +4,8 @@ Student's t: Student, The probable error of a mean, Biometrika 6 (1908). Predict
 and Meeker, Statistical Intervals (1991). Degrees of freedom of a sum of variances: Satterthwaite,
 Biometrics Bulletin 2 (1946). Equality of spreads: Brown and Forsythe, JASA 69 (1974), which is
 Levene's test about medians. Goodness of fit: Pearson, Philosophical Magazine 50 (1900). Signed
-ranks: Wilcoxon, Biometrics Bulletin 1 (1945).
+ranks: Wilcoxon, Biometrics Bulletin 1 (1945). Two samples by ranks: Mann and Whitney, Annals of
+Mathematical Statistics 18 (1947).
 """
 
 from __future__ import annotations
@@ -145,3 +146,8 @@ def larger(some: Sequence[float], others: Sequence[float], factor: float = 1.0) 
     if not logs.any():
         return 1.0
     return float(stats.wilcoxon(logs, alternative="greater").pvalue)
+
+
+def differ(some: Sequence[float], others: Sequence[float]) -> float:
+    """The p of Mann's and Whitney's test that neither sample tends to larger values; two-sided."""
+    return float(stats.mannwhitneyu(some, others).pvalue)

@@ -29,7 +29,7 @@ _SHORT: Final = {
 """What the table says in place of a word that is too wide for it."""
 
 _WHOLE: Final = 100
-_CLAIM: Final = 30
+_CLAIM: Final = 31
 
 
 def verdicts_table(verdicts: Sequence[Verdict]) -> Table:
@@ -39,11 +39,14 @@ def verdicts_table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def reasons(verdicts: Sequence[Verdict]) -> list[str]:
-    """A line for each claim that does not pass."""
+    """A line for each reason why claims do not pass."""
+    groups: dict[tuple[Word, str], list[str]] = {}
+    for verdict in verdicts:
+        if verdict.verdict is not Word.PASS:
+            groups.setdefault((verdict.verdict, verdict.why), []).append(verdict.claim)
     return [
-        f"{verdict.claim}: {verdict.verdict}: {verdict.why}"
-        for verdict in verdicts
-        if verdict.verdict is not Word.PASS
+        f"{claims[0]}{f' and {len(claims) - 1} more' * (len(claims) > 1)}: {word}: {why}"
+        for (word, why), claims in groups.items()
     ]
 
 

@@ -93,6 +93,11 @@ _GROUPS: Final = (
         ("lab/sweep/", "lab/cli/sweeping.py", "lab/cli/commands/sweep.py"),
     ),
     (
+        "Reproducing",
+        "`lab reproduce`: the runs are ordinary ones; what they come to is held against the source.",
+        ("lab/reproduce/", "lab/cli/reproducing.py", "lab/cli/commands/reproduce.py"),
+    ),
+    (
         "Predicting",
         "`lab predict`: the saved model of a run, and a picture for it.",
         ("lab/predict/", "lab/cli/asking.py", "lab/cli/commands/predict.py"),

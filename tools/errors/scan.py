@@ -28,6 +28,7 @@ EXIT_CODES: Final = {
     "NetworkError": 1,
     "ArgumentTypeError": 2,
     "Problem": 2,
+    "UnjudgedError": 3,
 }
 """The classes that are looked for, and what a command ends with; subclasses follow from these."""
 

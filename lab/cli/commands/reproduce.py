@@ -13,7 +13,7 @@ from lab.cli.output import print_json, say
 from lab.cli.reproducing import Asked
 from lab.cli.values import one_of, whole
 from lab.cluster import load_cluster
-from lab.errors import InputError, InterruptError, LabError
+from lab.errors import InputError, InterruptError, LabError, UnjudgedError
 from lab.reproduce.claims import ALL, NAMES, Source, load
 from lab.run import project
 from lab.run.cells import show
@@ -30,14 +30,6 @@ if TYPE_CHECKING:
 
 _DESCRIPTION: Final = "clusters/book.yaml"
 _MOST: Final = 100
-
-
-class VerdictError(LabError):
-    """Some claims were not reproduced, or could not be judged."""
-
-    def __init__(self, what: str, mend: str, exit_code: int) -> None:
-        super().__init__(what, mend)
-        self.exit_code = exit_code
 
 
 def _runs(raw: str) -> tuple[str, ...]:
@@ -186,18 +178,21 @@ def _finish(judged: Sequence[tuple[dict[str, Any], list[Verdict]]], *, json: boo
     """Print the verdicts, and end as the worst of them says.
 
     Raises:
-        VerdictError: Not all of them pass.
+        LabError: A claim was not reproduced.
+        UnjudgedError: All that could be judged were, and some could not.
     """
-    from lab.reproduce.judge import exit_code  # noqa: PLC0415
-
     _show(judged, json=json)
     every = [verdict for _, verdicts in judged for verdict in verdicts]
-    code = exit_code(every)
-    if code:
-        off = [verdict for verdict in every if verdict.verdict.exit_code == code]
-        what = "not reproduced" if code == 1 else "not to be judged"
-        raise VerdictError(
-            f"{len(off)} of {len(every)} claims are {what}, {off[0].claim} for one",
-            "docs/reproduce.md says what each verdict means",
-            code,
+    off = [verdict.claim for verdict in every if verdict.verdict.exit_code == 1]
+    open_ = [
+        verdict.claim for verdict in every if verdict.verdict.exit_code == UnjudgedError.exit_code
+    ]
+    mend = "docs/reproduce.md says what each verdict means"
+    if off:
+        raise LabError(
+            f"{len(off)} of {len(every)} claims are not reproduced, {off[0]} for one", mend
+        )
+    if open_:
+        raise UnjudgedError(
+            f"{len(open_)} of {len(every)} claims cannot be judged, {open_[0]} for one", mend
         )

@@ -1,0 +1,305 @@
+"""The chapter's claims against runs: good ones pass, and each broken one is caught by its claim."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from lab.reproduce.claims import NAMES, Source, load
+from lab.reproduce.figures import RunFigures, Step, WorkerFigures
+from lab.reproduce.judge import Verdict, Word, judge
+from lab.reproduce.oracle import load_trainings, of_mode
+from tests.unit.reproducing import chapter_run, training
+
+SEEDS = (1, 2, 3)
+BOOK = load("book-async")
+
+
+@cache
+def good_runs() -> tuple[RunFigures, ...]:
+    return tuple(chapter_run(seed) for seed in SEEDS)
+
+
+def verdicts(
+    runs: Sequence[RunFigures], source: Source = BOOK, **roles: Sequence[RunFigures]
+) -> dict[str, Verdict]:
+    oracle = of_mode(load_trainings(), source.oracle)
+    return {each.claim: each for each in judge(source, {"whole": runs, **roles}, oracle)}
+
+
+def off(found: dict[str, Verdict]) -> dict[str, Word]:
+    """The claims that are neither passed nor without a run."""
+    fine = {Word.PASS, Word.INSUFFICIENT_RUNS}
+    return {name: each.verdict for name, each in found.items() if each.verdict not in fine}
+
+
+def test_good_runs_pass_every_claim() -> None:
+    found = verdicts(good_runs())
+    assert not off(found)
+    open_ = {name for name, each in found.items() if each.verdict is Word.INSUFFICIENT_RUNS}
+    assert open_ == {"late-starter"}
+
+
+def test_every_printed_number_of_the_table_is_a_claim() -> None:
+    found = verdicts(good_runs())
+    table = [each for name, each in found.items() if name.startswith("global-step.")]
+    losses = [each for name, each in found.items() if name.startswith("loss.")]
+    assert (len(table), len(losses)) == (15, 15)
+    assert found["global-step.worker-2.epoch-9"].source_value == 37_367
+    assert all(each.ours.n == 3 for each in [*table, *losses])
+
+
+def test_a_quarter_of_the_updates_lost_is_caught_by_the_probe_and_without_it() -> None:
+    broken = [chapter_run(seed, training("lost"), updates_lost=20_625) for seed in SEEDS]
+    found = off(verdicts(broken))
+    assert found["updates-lost"] is Word.OUTSIDE_BAND
+    blind = [replace(run, updates_lost=0) for run in broken]
+    assert off(verdicts(blind))["accuracy.worker-2"] is Word.OUTSIDE_BAND
+
+
+def test_three_quarters_of_the_rate_are_caught() -> None:
+    """By accuracies alone: the program has changed, and nothing that is recorded says so."""
+    found = off(verdicts([chapter_run(seed, training("rate")) for seed in SEEDS]))
+    assert found["accuracy.worker-2"] is Word.OUTSIDE_BAND
+    told = replace(chapter_run(1), parameters={"learning_rate": 0.0075, "epochs": 50})
+    assert off(verdicts([told]))["learning-rate"] is Word.OUTSIDE_BAND
+
+
+def test_a_worker_that_is_idle_is_caught() -> None:
+    idle = [chapter_run(seed, own=(27_500, 27_500, 0)) for seed in SEEDS]
+    found = off(verdicts(idle))
+    assert found["local-steps.worker-2"] is found["global-steps"] is Word.OUTSIDE_BAND
+    # Also where the others make its steps, so that the total is right.
+    others = [chapter_run(seed, own=(41_250, 41_250, 0)) for seed in SEEDS]
+    found = off(verdicts(others))
+    assert "global-steps" not in found
+    assert found["local-steps.worker-0"] is found["local-steps.worker-2"] is Word.OUTSIDE_BAND
+
+
+def in_rounds(run: RunFigures) -> RunFigures:
+    """The same as a synchronous program tells it: a worker's count is the global one."""
+    workers = tuple(
+        WorkerFigures(
+            tuple(replace(step, total=step.local) for step in worker.steps),
+            worker.accuracy,
+            27_500,
+        )
+        for worker in run.workers
+    )
+    return replace(run, workers=workers, global_steps=27_500)
+
+
+def test_a_synchronous_run_that_is_labelled_async_is_caught() -> None:
+    sync = [in_rounds(run) for run in good_runs()]
+    found = off(verdicts(sync))
+    assert found["global-steps"] is found["global-varies"] is Word.OUTSIDE_BAND
+    # Also where it makes as many updates.
+    longer = [replace(run, global_steps=82_500) for run in sync]
+    assert off(verdicts(longer))["global-varies"] is Word.OUTSIDE_BAND
+
+
+def test_workers_that_take_turns_have_a_pattern() -> None:
+    """A strict order of the workers: the remainder of the global step never changes."""
+
+    def turn(index: int, worker: WorkerFigures) -> WorkerFigures:
+        steps = tuple(
+            replace(s, total=3 * s.local + index + 3 * (s.local // 110 % 7)) for s in worker.steps
+        )
+        return replace(worker, steps=steps)
+
+    runs = [
+        replace(run, workers=tuple(turn(i, w) for i, w in enumerate(run.workers)))
+        for run in good_runs()
+    ]
+    assert off(verdicts(runs))["global-no-pattern"] is Word.OUTSIDE_BAND
+
+
+def test_test_images_among_the_training_images_are_too_good() -> None:
+    found = off(verdicts([chapter_run(seed, training("leak")) for seed in SEEDS]))
+    assert found["accuracy.worker-2"] is Word.TOO_GOOD
+
+
+def test_a_run_that_failed_is_in_the_result() -> None:
+    runs = [*good_runs(), replace(chapter_run(4), succeeded=False)]
+    found = verdicts(runs)
+    assert off(found) == {"runs": Word.OUTSIDE_BAND}
+    assert (found["runs"].ours.mean, found["runs"].ours.n) == (1, 4)
+    assert runs[3].run_id in found["runs"].why
+    assert found["global-steps"].ours.n == 3
+
+
+def test_one_run_is_too_few_for_means_and_enough_for_counts() -> None:
+    found = verdicts(good_runs()[:1])
+    assert found["global-steps"].verdict is Word.PASS
+    assert found["global-step.worker-0.epoch-9"].verdict is Word.INSUFFICIENT_RUNS
+    assert found["last-tests-best"].verdict is Word.INSUFFICIENT_RUNS
+
+
+def test_without_a_run_nothing_passes() -> None:
+    assert {each.verdict for each in verdicts([]).values()} == {Word.INSUFFICIENT_RUNS}
+
+
+def test_a_shorter_run_cannot_be_compared_where_it_did_not_come() -> None:
+    short = [replace(run, parameters={"epochs": 10}) for run in good_runs()]
+    found = verdicts(short)
+    assert found["epochs"].verdict is Word.OUTSIDE_BAND
+    assert found["global-step.worker-0.epoch-9"].verdict is Word.PASS
+    assert found["global-step.worker-0.epoch-19"].verdict is Word.NOT_COMPARABLE
+
+
+def test_without_the_start_schedule_the_table_is_another_one() -> None:
+    found = off(verdicts([chapter_run(seed, joins=0) for seed in SEEDS]))
+    assert found["global-step.worker-2.epoch-9"] is Word.OUTSIDE_BAND
+    assert "global-steps" not in found
+
+
+def test_a_mean_two_per_cent_off_is_the_limit() -> None:
+    def moved(share: float) -> Word:
+        def of(worker: WorkerFigures) -> WorkerFigures:
+            ends = tuple(
+                replace(s, total=round(10_896 * share)) if s.ends_epoch and s.epoch == 9 else s
+                for s in worker.steps
+            )
+            return replace(worker, steps=ends)
+
+        runs = [replace(run, workers=(of(run.workers[0]), *run.workers[1:])) for run in good_runs()]
+        return verdicts(runs)["global-step.worker-0.epoch-9"].verdict
+
+    assert moved(1.019) is moved(0.981) is Word.PASS
+    assert moved(1.021) is moved(0.979) is Word.OUTSIDE_BAND
+
+
+def test_a_figure_that_was_not_recorded_does_not_pass() -> None:
+    run = good_runs()[0]
+    bare = replace(run, workers=(WorkerFigures(()), *run.workers[1:]), updates_lost=None)
+    found = verdicts([bare])
+    assert found["updates-lost"].verdict is Word.OUTSIDE_BAND
+    assert found["accuracy.worker-0"].verdict is Word.OUTSIDE_BAND
+    assert found["loss.worker-0.epoch-9"].verdict is Word.OUTSIDE_BAND
+    assert found["global-varies"].verdict is Word.INSUFFICIENT_RUNS
+
+
+def late(begins: int) -> RunFigures:
+    """A short run in which worker 2 begins when the others have made so many updates."""
+    others = WorkerFigures((Step(1_100, 2_200, 1, True, 1.0, 1.0),))
+    last = WorkerFigures((Step(110, begins + 110, 0, False, 2.0, 10.0),))
+    return replace(
+        chapter_run(1),
+        parameters={"epochs": 2},
+        start={"worker-2": "10s"},
+        workers=(others, others, last),
+    )
+
+
+@pytest.mark.parametrize(("begins", "word"), [(2_200, Word.PASS), (2_199, Word.OUTSIDE_BAND)])
+def test_a_late_starter_meets_a_finished_run(begins: int, word: Word) -> None:
+    found = verdicts(good_runs(), late=[late(begins)])
+    assert found["late-starter"].verdict is word
+
+
+def paced(source_role: str, slowed_pace: float, others_pace: float) -> RunFigures:
+    """Twelve epochs in which worker 0 has one pace, and the others another, in epochs a second."""
+    assert source_role in {"sync", "async"}
+
+    def worker(pace: float) -> WorkerFigures:
+        steps = [Step(550 * e, 550 * e, e - 1, True, 1.0, e / pace) for e in range(1, 13)]
+        return WorkerFigures(tuple(steps))
+
+    return replace(
+        chapter_run(1),
+        experiment=source_role,
+        faults=("slow:0.3 worker-0",),
+        workers=(worker(slowed_pace), worker(others_pace), worker(others_pace)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("claim", "role", "slowed", "others", "word"),
+    [
+        ("slowest-sets-pace", "slowed-sync", 1.0, 1.0, Word.PASS),
+        ("slowest-sets-pace", "slowed-sync", 1.0, 1.3, Word.OUTSIDE_BAND),
+        ("slowest-sets-pace", "slowed-sync", 1.3, 1.0, Word.OUTSIDE_BAND),
+        ("others-run-ahead", "slowed-async", 1.0, 3.0, Word.PASS),
+        ("others-run-ahead", "slowed-async", 1.0, 1.0, Word.OUTSIDE_BAND),
+    ],
+)
+def test_the_slowest_worker_sets_the_pace(
+    claim: str, role: str, slowed: float, others: float, word: Word
+) -> None:
+    run = paced(role.partition("-")[2], slowed, others)
+    assert verdicts([], load("book-sync"), **{role: [run]})[claim].verdict is word
+
+
+def losses(spread: float, updates: int, workers: int) -> RunFigures:
+    """Losses that wobble by so much."""
+    import numpy as np  # noqa: PLC0415
+
+    random = np.random.default_rng(5)
+
+    def worker(index: int) -> WorkerFigures:
+        wobble = np.exp(spread * random.standard_normal(updates))
+        totals = range(1, updates + 1)
+        steps = [
+            Step(n, n if workers == 3 else 3 * n + index, 0, False, float(w), n / 10)
+            for n, w in zip(totals, wobble, strict=True)
+        ]
+        return WorkerFigures(tuple(steps))
+
+    return replace(chapter_run(1), workers=tuple(worker(index) for index in range(3)))
+
+
+def test_the_mean_of_three_losses_is_steadier_than_one_of_them() -> None:
+    sync, other = losses(0.3, 300, 3), losses(0.3, 300, 1)
+    source = load("book-sync")
+    found = verdicts([sync], source, **{"async": [other]})["steadier"]
+    assert found.verdict is Word.PASS
+    assert found.ours.mean == pytest.approx(3**-0.5, rel=0.15)
+    assert verdicts([other], source, **{"async": [sync]})["steadier"].verdict is Word.OUTSIDE_BAND
+    assert verdicts([sync], source)["steadier"].verdict is Word.INSUFFICIENT_RUNS
+
+
+def test_the_blogs_losses_are_those_of_a_run_or_not() -> None:
+    source = load("blog-async")
+    claims = {claim.id: claim for claim in source.claims}
+    printed = claims["loss-early"].keys["printed"]
+
+    def told(factor: float) -> Word:
+        steps = tuple(
+            Step(700 + n, 2_100 + n, 1, False, loss * factor, 1.0)
+            for n, loss in enumerate(printed * 3)
+        )
+        run = replace(
+            chapter_run(1),
+            experiment="async-mlp",
+            parameters={"global_steps": 50_000},
+            workers=(WorkerFigures(steps),),
+        )
+        return verdicts([run], source)["loss-early"].verdict
+
+    assert told(1.0) is told(1.05) is Word.PASS
+    assert told(0.4) is Word.OUTSIDE_BAND  # as a synchronous training's at its higher rate
+
+
+def test_what_is_not_printed_cannot_be_compared() -> None:
+    found = verdicts([], load("blog-sync"))
+    assert found["table"].verdict is found["accuracy"].verdict is Word.NOT_COMPARABLE
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_source_can_be_read_and_no_claim_has_another_ones_name(name: str) -> None:
+    source = load(name)
+    ids = [claim.id for claim in source.claims]
+    assert len(ids) == len(set(ids))
+    assert all(claim.where and claim.words for claim in source.claims)
+    assert {claim.role for claim in source.claims} <= source.recipes.keys()
+
+
+def test_the_words_have_their_exit_codes() -> None:
+    codes: dict[Any, int] = {word: word.exit_code for word in Word}
+    assert codes == {
+        "PASS": 0, "OUTSIDE_BAND": 1, "TOO_GOOD": 1, "INSUFFICIENT_RUNS": 3, "NOT_COMPARABLE": 3,
+    }  # fmt: skip
