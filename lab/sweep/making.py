@@ -11,6 +11,7 @@ from lab import signals
 from lab.backends import Environment, Say
 from lab.errors import LabError
 from lab.run.conduct import conduct, take_down
+from lab.run.directory import RunDir
 from lab.run.launch import Order, prepare
 from lab.sweep.grid import Point
 from lab.sweep.made import Made
@@ -34,7 +35,9 @@ class Share:
     boot: Callable[[Callable[[], None], Say], Environment]
 
 
-def make(share: Share, home: Path, counter: Counter, made: list[Made]) -> None:
+def make(
+    share: Share, home: Path, counter: Counter, made: list[Made], begun: list[RunDir] | None = None
+) -> None:
     """Make the runs of a share.
 
     Args:
@@ -42,6 +45,7 @@ def make(share: Share, home: Path, counter: Counter, made: list[Made]) -> None:
         home: The directory of all runs.
         counter: Is told what is under way.
         made: Receives each run that has ended, in whatever state.
+        begun: Receives each run before it starts, also one that then breaks off.
 
     Raises:
         LabError: A run could not be run, or the environment went; nothing is left up.
@@ -59,6 +63,8 @@ def make(share: Share, home: Path, counter: Counter, made: list[Made]) -> None:
             for point in share.points:
                 counter.begin(point.line())
                 run = prepare(share.order(point), home)
+                if begun is not None:
+                    begun.append(run)
                 summary = conduct(
                     run,
                     boot=boot,
@@ -71,7 +77,7 @@ def make(share: Share, home: Path, counter: Counter, made: list[Made]) -> None:
                 counter.end(made[-1])
                 if len(made) == 1 and not made[0].succeeded:
                     raise LabError(
-                        f"the first run of the sweep {summary.state}, and the others are left out",
+                        f"the first run {summary.state}, and the others are left out",
                         f"see `lab show {summary.run_id}`",
                     )
         finally:

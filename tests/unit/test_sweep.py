@@ -137,9 +137,7 @@ def test_where_the_first_run_fails_the_others_are_left_out(
     assert sweep("--over", RATES) == 1
     assert len(backend.made.runs()) == 1
     assert backend.made.is_down
-    assert (
-        "the first run of the sweep failed, and the others are left out" in capsys.readouterr().err
-    )
+    assert "the first run failed, and the others are left out" in capsys.readouterr().err
 
 
 def test_a_later_run_that_fails_is_told_and_the_others_go_on(

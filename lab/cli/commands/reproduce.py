@@ -26,7 +26,6 @@ from lab.task.text import short, visible
 
 if TYPE_CHECKING:
     from lab.reproduce.judge import Verdict
-    from lab.sweep.made import Made
 
 _DESCRIPTION: Final = "clusters/book.yaml"
 _MOST: Final = 100
@@ -78,31 +77,32 @@ def command(
     asked = Asked(load_cluster(path), path, root, backend, gpus, repeats, seed, quick)
     judged = []
     for source in sources:
-        made, stopped = _make(source, asked, home)
-        if made:
-            found = [RunDir(home / each.summary.run_id) for each in made]
-            judged.append(_judged(source, found, home))
+        begun, stopped = _make(source, asked, home)
+        if begun:
+            judged.append(_judged(source, begun, home))
         if stopped is not None:
             _show(judged, json=json)
             raise stopped
     _finish(judged, json=json)
 
 
-def _make(source: Source, asked: Asked, home: Path) -> tuple[list[Made], LabError | OSError | None]:
-    """Make a source's runs: those that have ended, and what has broken the others off."""
+def _make(
+    source: Source, asked: Asked, home: Path
+) -> tuple[list[RunDir], LabError | OSError | None]:
+    """Make a source's runs: all that were begun, and what has broken off the last of them."""
     share = asked.share(source, home)
-    made: list[Made] = []
+    begun: list[RunDir] = []
     with counting(len(share.points), say) as counter:
         try:
-            make(share, home, counter, made)
+            make(share, home, counter, [], begun)
         except KeyboardInterrupt:
-            return made, InterruptError(
-                f"interrupted after {len(made)} of {len(share.points)} runs of {source.name}",
+            return begun, InterruptError(
+                f"interrupted in run {len(begun)} of {len(share.points)} for {source.name}",
                 "those that were made are at home, see `lab runs`",
             )
         except (LabError, OSError) as error:
-            return made, error
-    return made, None
+            return begun, error
+    return begun, None
 
 
 def _find(word: str, home: Path) -> RunDir:

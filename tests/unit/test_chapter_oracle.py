@@ -1,0 +1,116 @@
+"""The oracle's trainings of the chapter, and the bands that follow from them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+from benchmarks import chapter_oracle
+from lab.reproduce import statistics
+from lab.reproduce.claims import load
+from lab.reproduce.oracle import FILE, Oracle, load_trainings, of_mode
+from lab.reproduce.statistics import Spread
+from lab.task.data import load_mnist
+from tests import oracle
+
+
+def test_models_side_by_side_are_trained_as_each_by_itself() -> None:
+    mnist = load_mnist()
+    batches = list(itertools.islice(oracle.worker_batches(mnist.train, 5, 0), 20))
+    stack = chapter_oracle.Stack([1, 2])
+    losses = np.array([stack.step(*batch, 0.01) for batch in batches])
+    for column, seed in enumerate((1, 2)):
+        alone = oracle.train(oracle.initial_parameters("softmax", seed), batches, rate=0.01)
+        steps = list(alone)
+        assert losses[:, column] == pytest.approx([step.loss for step in steps], rel=1e-4)
+        weights = stack.weights[:, 10 * column : 10 * column + 10]
+        assert weights == pytest.approx(steps[-1].parameters["weights"], abs=1e-5)
+
+
+def test_the_committed_data_is_what_the_script_makes() -> None:
+    """Its first updates, trained again."""
+    committed = next(each for each in load_trainings() if each["mode"] == "async")
+    mnist = load_mnist()
+    order = committed["order"]
+    streams = [oracle.worker_batches(mnist.train, 1000 + order, index) for index in range(3)]
+    stack = chapter_oracle.Stack(committed["initials"])
+    turns = itertools.islice(chapter_oracle.turns(27_500, committed["joins"]), chapter_oracle.EARLY)
+    losses = [stack.step(*next(streams[worker]), chapter_oracle.RATE) for worker in turns]
+    assert np.mean(losses, axis=0) == pytest.approx(committed["early_loss"], rel=1e-3)
+
+
+def test_the_data_has_several_orders_of_each_mode() -> None:
+    found = [(each["mode"], each["order"]) for each in json.loads(FILE.read_text())["trainings"]]
+    assert len(found) == len(set(found))
+    assert {"async": 3, "sync": 3} == {
+        mode: sum(each == mode for each, _ in found) for mode, _ in found
+    }
+    assert all(each["variant"] == "" for each in load_trainings())
+
+
+def test_equally_fast_workers_with_the_books_start_make_the_printed_table() -> None:
+    """Within 1%: nothing but the moment at which worker 2 joins has been chosen."""
+    ends: dict[tuple[int, int], int] = {}
+    made = [0, 0, 0]
+    for total, worker in enumerate(chapter_oracle.turns(27_500, chapter_oracle.JOINS), start=1):
+        made[worker] += 1
+        ends[worker, made[worker]] = total
+    claims = [each for each in load("book-async").claims if each.id.startswith("global-step.")]
+    assert len(claims) == 15
+    for claim in claims:
+        simulated = ends[claim.keys["worker"], 550 * (claim.keys["epoch"] + 1)]
+        assert simulated == pytest.approx(claim.value, rel=0.01)
+
+
+def test_a_two_way_table_tells_its_spreads_apart() -> None:
+    """Drawn with known spreads, often: the means of what is estimated are these."""
+    random = np.random.default_rng(1)
+    rows, columns = [], []
+    for _ in range(400):
+        of_rows = 2.0 * random.standard_normal((8, 1))
+        of_columns = 0.5 * random.standard_normal((1, 4))
+        between, within = statistics.two_way(of_rows + of_columns + random.standard_normal((8, 4)))
+        rows.append(between.variance)
+        columns.append(within.variance)
+        assert 3 <= within.freedom <= 24
+    # A row's mean still has a quarter of the noise in its cells.
+    assert np.mean(rows) == pytest.approx(4 + 1 / 4, rel=0.1)
+    assert np.mean(columns) == pytest.approx(0.25 + 1, rel=0.1)
+
+
+def test_the_interval_of_one_spread_is_the_textbooks() -> None:
+    """Mean 10, deviation 2 of 8 draws: 10 ± 5.408 · 2 · √(1 + 1/8)."""
+    found = statistics.around(10, Spread(4 * (1 + 1 / 8), 7))
+    assert found.high - 10 == pytest.approx(5.408 * 2 * math.sqrt(1 + 1 / 8), rel=1e-3)
+    assert statistics.around(10, Spread(0, 7)) == statistics.Interval(10, 10)
+
+
+def the_oracle() -> Oracle:
+    found = of_mode(load_trainings(), "async")
+    assert found is not None
+    return found
+
+
+def test_a_known_seed_has_the_narrow_band_and_more_runs_a_narrower_one() -> None:
+    def width(seeds: list[int | None]) -> float:
+        band = the_oracle().accuracy([82_500] * len(seeds), seeds, 82_500)
+        return band.ours.high - band.ours.low
+
+    assert width([1, 2, 3]) < width([1]) < width([99]) / 2
+    assert width([99]) == width([None])
+    assert width([1, 99]) > width([1, 2])
+
+
+def test_bands_of_other_seeds_still_hold_the_prints() -> None:
+    for updates, printed in ((72_002, 0.8865), (72_105, 0.8866), (82_500, 0.8894)):
+        assert printed in the_oracle().accuracy([updates], [1], updates).source
+
+
+def test_one_order_alone_gives_no_band() -> None:
+    assert of_mode(load_trainings()[:1], "async") is None
+    assert of_mode(load_trainings(), "ring") is None
+    assert the_oracle().loss("0.10", [1]) is None

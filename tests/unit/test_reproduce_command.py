@@ -1,0 +1,253 @@
+"""`lab reproduce`: what it runs, what it says and writes, and how it ends."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lab.backends import Check, Say, no_check
+from lab.cli import main
+from lab.errors import LabError
+from lab.plan import Plan
+from lab.run.directory import RunDir
+from lab.task.protocol import Request, Volume
+from lab.task.states import State
+from tests.unit.fakes import FakeBackend, FakeEnvironment, end, record, train, write_records
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ("mnist_async.py", "mnist_sync.py", "async_fast.py", "sync_fast.py")
+
+
+@dataclass
+class Boots(FakeBackend):
+    """Boots its environment whenever one is asked for, and counts how often."""
+
+    made: FakeEnvironment | None = None
+    booted: int = 0
+
+    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> FakeEnvironment:
+        assert self.made is not None
+        self.made.plan, self.made.is_down = plan, False
+        self.booted += 1
+        check(self.made)
+        return self.made
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeEnvironment]:
+    for name in ("volume", "scripts", "clusters"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "clusters/book.yaml").write_text((ROOT / "clusters/book.yaml").read_text())
+    for name in SCRIPTS:
+        (tmp_path / "scripts" / name).write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
+    made = FakeEnvironment(tmp_path / "volume", project="book")
+    module = importlib.import_module("lab.cli.reproducing")
+    monkeypatch.setattr(module, "backends", lambda: [Boots("local", made=made)])
+    yield made
+    for thread in made.threads:
+        thread.join(30)
+
+
+def reproduce(*words: str) -> int:
+    return main(["reproduce", *words])
+
+
+def flags(request: Request) -> dict[str, str]:
+    """What the program is given last, which counts."""
+    pairs = (word.removeprefix("--").partition("=") for word in request.args)
+    return {name: value for name, _, value in pairs}
+
+
+def made() -> list[Path]:
+    """The files that hold verdicts."""
+    return sorted(Path("runs").glob("reproduce-*.json"))
+
+
+def test_each_kind_of_run_is_made_with_recorded_seeds_and_the_books_start(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce("book-async", "--repeats", "2", "--gpus", "none", "--seed", "5") == 1
+    asked = environment.runs()
+    assert [(each.experiment, flags(each)) for each in asked] == [
+        ("async", {"epochs": "50", "seed": "5"}),
+        ("async-fast", {"epochs": "2", "seed": "5"}),
+        ("async", {"epochs": "50", "seed": "6"}),
+    ]
+    assert [dict(each.start) for each in asked] == [
+        {"worker-2": "after 20,900 steps"}, {"worker-2": "10s"}, {"worker-2": "after 20,900 steps"},
+    ]  # fmt: skip
+    assert environment.is_down
+    out, err = capsys.readouterr()
+    assert "global steps in all" in out
+    assert "OUTSIDE" in out
+    assert "3/3 run=whole" in err
+    assert "claims are not reproduced, " in err
+
+
+def test_quick_runs_the_quick_listings(environment: FakeEnvironment) -> None:
+    reproduce("book-sync", "--repeats", "1", "--gpus", "none", "--quick")
+    asked = environment.runs()
+    assert [each.experiment for each in asked] == [
+        "sync-fast", "async-fast", "sync-fast", "async-fast",
+    ]  # fmt: skip
+    assert [each.faults for each in asked][1:] == [
+        (), ("slow:0.3,60s worker-0",), ("slow:0.3,60s worker-0",),
+    ]  # fmt: skip
+
+
+def test_what_is_written_is_what_a_report_reads(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce("book-async", "--repeats", "1", "--gpus", "none", "--json")
+    printed = json.loads(capsys.readouterr().out)
+    (path,) = made()
+    written = json.loads(path.read_text())
+    assert written == printed
+    assert set(written) == {"name", "source", "made", "verdicts", "runs"}
+    assert written["runs"] == [each.run_id for each in environment.runs()]
+    verdict = next(each for each in written["verdicts"] if each["claim"] == "global-steps")
+    assert verdict == {
+        "claim": "global-steps",
+        "words": "global steps in all",
+        "source_value": 82500,
+        "ours": {"mean": 300.0, "low": None, "high": None, "n": 1},
+        "unit": "steps",
+        "band": {"low": 82500.0, "high": 82500.0},
+        "verdict": "OUTSIDE_BAND",
+        "why": "1 of 1 runs differ",
+    }
+
+
+def test_runs_that_exist_are_judged_and_none_is_made(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce("book-async", "--repeats", "1", "--gpus", "none")
+    ids = [each.run_id for each in environment.runs()]
+    capsys.readouterr()
+    assert reproduce("book-async", "--runs", f"runs/{ids[0]}, {ids[1]}", "--json") == 1
+    assert json.loads(capsys.readouterr().out)["runs"] == ids
+    assert len(environment.runs()) == 2
+    assert len(made()) == 2
+
+
+def test_a_run_that_answers_to_no_claim_is_refused(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce("book-async", "--repeats", "1", "--gpus", "none")
+    run_id = environment.runs()[0].run_id
+    capsys.readouterr()
+    assert reproduce("blog-sync", "--runs", run_id) == 2
+    assert "answers to no claim of blog-sync" in capsys.readouterr().err
+
+
+def fails(volume: Volume, request: Request) -> None:
+    for task in request.tasks():
+        end(volume, request.run_id, task, State.FAILED, reason="exit code 1", exit_code=1)
+
+
+def test_a_run_that_fails_is_in_the_result(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def second_fails(volume: Volume, request: Request) -> None:
+        (fails if len(environment.runs()) == 2 else train)(volume, request)
+
+    environment.tasks_do = second_fails
+    assert reproduce("book-async", "--repeats", "2", "--gpus", "none", "--json") == 1
+    result = json.loads(capsys.readouterr().out)
+    assert len(result["runs"]) == 3
+    failed = next(each for each in result["verdicts"] if each["claim"] == "runs")
+    assert (failed["verdict"], failed["ours"]["mean"]) == ("OUTSIDE_BAND", 1.0)
+
+
+def test_an_interrupt_leaves_what_was_made_and_its_verdicts(
+    environment: FakeEnvironment,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = importlib.import_module("lab.sweep.making")
+    conduct = module.conduct
+
+    def interrupted(*words: object, **named: object) -> object:
+        if len(environment.runs()) == 1:
+            raise KeyboardInterrupt
+        return conduct(*words, **named)
+
+    monkeypatch.setattr(module, "conduct", interrupted)
+    assert reproduce("book-async", "--gpus", "none") == 130
+    out, err = capsys.readouterr()
+    assert "2 runs: " in out  # the one that was interrupted, too: it is no success
+    assert "interrupted in run 2 of 4 for book-async" in err
+    assert environment.is_down
+    assert len(made()) == 1
+
+
+def test_a_run_that_breaks_off_is_in_the_result(
+    environment: FakeEnvironment,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = importlib.import_module("lab.sweep.making")
+    conduct = module.conduct
+
+    def breaks(run: RunDir, **named: object) -> object:
+        if len(environment.runs()) == 1:
+            run.update(state=State.FAILED, reason="the environment went")
+            raise LabError("environment 'book' went")
+        return conduct(run, **named)
+
+    monkeypatch.setattr(module, "conduct", breaks)
+    assert reproduce("book-async", "--gpus", "none") == 1
+    out, err = capsys.readouterr()
+    assert "runs: OUTSIDE_BAND: see `lab show" in out
+    assert "error: environment 'book' went" in err
+    assert len(json.loads(made()[0].read_text())["runs"]) == 2
+
+
+def test_what_cannot_be_judged_ends_with_3(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def good(volume: Volume, request: Request) -> None:
+        for index in range(3):
+            task = f"worker-{index}"
+            step = record(
+                task, 0, local_step=100, global_step=100, epoch=0, loss=0.5, elapsed_s=1.0
+            )
+            last = record(task, 1, "eval", accuracy=0.5, global_step=100)
+            write_records(volume, request.run_id, task, [step, last])
+        final = record("worker-0", 2, "eval", accuracy=0.5, global_step=100, probe=100)
+        write_records(volume, request.run_id, "worker-0", [final])
+        for task in request.tasks():
+            end(volume, request.run_id, task, State.SUCCEEDED, exit_code=0)
+
+    environment.tasks_do = good
+    assert reproduce("blog-sync", "--repeats", "1", "--gpus", "none", "--quick") == 3
+    out, err = capsys.readouterr()
+    assert "table: NOT_COMPARABLE: the post's synchronous logs are empty" in out
+    assert "claims cannot be judged, steadier for one" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("book",), "book-async, book-sync, blog-async, blog-sync or all"),
+        (("book-async", "--repeats", "0"), "from 1 to 100"),
+        (("book-async", "--runs", ","), "runs, such as last"),
+        (("book-async", "--runs", "nothing"), "no run"),
+    ],
+)
+def test_wrong_words_are_refused(
+    environment: FakeEnvironment,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    message: str,
+) -> None:
+    assert reproduce(*words) == 2
+    assert message in capsys.readouterr().err
+    assert not environment.runs()
