@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install run heritage test test-gpu check lint torture clean-end band bench lock golden errors notebooks \
+.PHONY: help install run heritage test test-gpu check lint torture clean-end band oracle bench lock golden errors notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## this list
@@ -62,6 +62,9 @@ samples: $(VENV)/.dev  ## make the notebooks' sample runs anew (10 minutes; noth
 
 band: $(VENV)/.dev  ## the NumPy reference of the whole chapter: where its accuracies must lie (6 minutes)
 	$(BIN)/python -m benchmarks.oracle_band
+
+oracle: $(VENV)/.dev  ## the NumPy reference of the chapter again: the bands of `lab reproduce` (10 minutes)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m benchmarks.chapter_oracle $(VENV)/oracle
 
 lock: $(VENV)/.dev  ## resolve requirements/*.txt anew from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv

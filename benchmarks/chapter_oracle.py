@@ -1,15 +1,18 @@
 """What NumPy says of the chapter's training with its start schedule: data for `lab reproduce`.
 
-    python -m benchmarks.chapter_oracle MODE ORDER [VARIANT] > FILE
-    python -m benchmarks.chapter_oracle join FILE … > lab/reproduce/claims/oracle.json
+    python -m benchmarks.chapter_oracle FOLDER
+
+trains whatever is not in the folder yet, a minute or two each and one on each core, and writes
+`lab/reproduce/data/oracle.json` and `tests/unit/trainings.json`. OPENBLAS_NUM_THREADS=1 keeps the
+trainings out of each other's way. `FOLDER MODE ORDER [VARIANT]` makes a single one.
 
 Several initializations are trained at once with the same batches: their weights stand side by side
-in one matrix, so that drawing a batch is paid for once. `ORDER` is the seed of the batches. So the
+in one matrix, so that drawing a batch is paid for once. An order is a seed of the batches. So the
 result is a two-way table, initialization by order, and tells apart what either does to a figure.
 
 `async`: three equally fast workers, of which worker 2 joins after 20,900 updates, as in the book's
 log; two take turns before that, three after it, and worker 2 ends alone. `sync` makes 27,500
-updates of three joined batches. One training takes a minute or two.
+updates of three joined batches.
 
 A variant is a training with a fault: `rate` has three quarters of the learning rate, `leak` the
 test images among the training images, `lost` loses every fourth update.
@@ -19,7 +22,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +32,14 @@ import numpy as np
 
 from lab.task.data import Examples, Floats, Ints, Mnist, load_mnist
 from tests import oracle
+
+ROOT: Final = Path(__file__).parents[1]
+
+ORACLE: Final = tuple((mode, order, "") for mode in ("async", "sync") for order in range(3))
+"""What the bands follow from: mode, order, variant."""
+
+TESTS: Final = (("async", 3, ""), ("async", 0, "rate"), ("async", 0, "leak"), ("async", 0, "lost"))
+"""What tests take for runs."""
 
 INITIALS: Final = tuple(range(1, 9))
 """Seeds of the initial weights: those that `lab reproduce` gives to its runs, too."""
@@ -168,14 +181,37 @@ def rounded(value: Any) -> Any:  # noqa: ANN401
     return [rounded(each) for each in value] if isinstance(value, list) else value
 
 
+def name_of(mode: str, order: int, variant: str) -> str:
+    """The file of one training."""
+    return f"{mode}-{order}-{variant}.json"
+
+
+def make(folder: Path, mode: str, order: int, variant: str) -> None:
+    """Train, unless that was done already."""
+    path = folder / name_of(mode, order, variant)
+    if not path.exists() or not path.stat().st_size:
+        trained = train(load_mnist(), mode, order, variant)
+        path.write_text(json.dumps(rounded(trained)), encoding="utf-8")
+
+
+def join(folder: Path, several: Iterable[tuple[str, int, str]], target: Path) -> None:
+    """Put trainings into one file, each on a line of its own."""
+    lines = [(folder / name_of(*each)).read_text(encoding="utf-8").strip() for each in several]
+    text = ",\n".join(lines)
+    target.write_text(f'{{"trainings": [\n{text}\n]}}\n', encoding="utf-8")
+
+
 def main(words: Sequence[str]) -> int:
-    """Train, or join what was trained."""
-    if words[0] == "join":
-        tables = [json.loads(Path(name).read_text(encoding="utf-8")) for name in words[1:]]
-        print(json.dumps({"trainings": tables}))
+    """Train one or all, then write both files of data."""
+    folder = Path(words[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    if len(words) > 1:
+        make(folder, words[1], int(words[2]), words[3] if len(words) > 3 else "")  # noqa: PLR2004
         return 0
-    mode, order, variant = words[0], int(words[1]), words[2] if len(words) > 2 else ""  # noqa: PLR2004
-    print(json.dumps(rounded(train(load_mnist(), mode, order, variant))))
+    with ProcessPoolExecutor() as pool:
+        list(pool.map(make, repeat(folder), *zip(*ORACLE, *TESTS, strict=True)))
+    join(folder, ORACLE, ROOT / "lab/reproduce/data/oracle.json")
+    join(folder, TESTS, ROOT / "tests/unit/trainings.json")
     return 0
 
 

@@ -140,7 +140,7 @@ def _of_row(
 ) -> Claim:
     keys = {key: value for key, value in row.items() if key != "value"}
     shown: Sequence[str] = [_SHOWN[key].format(keys[key]) for key in _SHOWN if key in keys]
-    words = ", ".join([fields["words"], *shown])
+    words = ": ".join([fields["words"], ", ".join(shown).replace("worker-", "w")])
     place = ".".join(each.replace(" ", "-").replace(",", "") for each in shown)
     changed = {**fields, "words": words, "value": row.get("value")}
     return Claim(id=f"{name}.{place}", keys={**rest, **keys}, **changed)

@@ -13,7 +13,7 @@ from lab.task.results import is_number, is_whole
 from lab.task.states import State
 
 WORKER: Final = "worker"
-_STEPS: Final = frozenset({"step", "epoch"})
+_STEPS: Final = ("step", "epoch")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ _SHORT: Final = {
 """What the table says in place of a word that is too wide for it."""
 
 _WHOLE: Final = 100
-_CLAIM: Final = 31
+_CLAIM: Final = 29
 
 
 def verdicts_table(verdicts: Sequence[Verdict]) -> Table:
@@ -63,7 +63,7 @@ def _row(verdict: Verdict) -> list[Cell]:
         Text("\n".join(visible(line) for line in _wrapped(verdict.words))),
         "" if verdict.source_value is None else _number(verdict.source_value),
         _ours(verdict),
-        "" if band is None else f"{_number(band.low)} to {_number(band.high)}",
+        "" if band is None else f"{_number(band.low)}-{_number(band.high)}",
         Text(visible(_SHORT.get(word, word)), style=_STYLES[word]),
     ]
 

@@ -46,8 +46,9 @@ def test_the_committed_data_is_what_the_script_makes() -> None:
 def test_the_data_has_several_orders_of_each_mode() -> None:
     found = [(each["mode"], each["order"]) for each in json.loads(FILE.read_text())["trainings"]]
     assert len(found) == len(set(found))
-    assert {"async": 3, "sync": 3} == {
-        mode: sum(each == mode for each, _ in found) for mode, _ in found
+    assert {mode: sum(each == mode for each, _ in found) for mode, _ in found} == {
+        "async": 3,
+        "sync": 3,
     }
     assert all(each["variant"] == "" for each in load_trainings())
 

@@ -1,0 +1,153 @@
+"""What is read of a run, which role it has, and how verdicts are shown."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from lab.reproduce import statistics
+from lab.reproduce.claims import NAMES, load
+from lab.reproduce.figures import Step, read_figures
+from lab.reproduce.judge import Ours, Verdict, Word
+from lab.reproduce.recipes import MODES, points, role_of_point, role_of_run, wanted
+from lab.reproduce.statistics import Interval
+from lab.reproduce.view import counts, reasons, verdicts_table
+from lab.run.directory import RunDir, RunInfo
+from lab.task.experiments import EXPERIMENTS
+from lab.task.states import State
+from tests.unit.reproducing import chapter_run
+
+
+def a_run(home: Path, records: list[object], **fields: Any) -> RunDir:
+    run = RunDir(home / "20260101-0900-async-1a2b")
+    info = RunInfo(
+        run_id=run.run_id,
+        experiment="async",
+        state=State.SUCCEEDED,
+        seed=5,
+        cluster={"ps": ["tf1:2222"], "worker": ["tf2:2222"]},
+        hyperparameters={"epochs": 2, "global_steps": 0},
+        start={"worker-0": "after 5 steps"},
+    )
+    run.create(info)
+    run.records("worker-0").parent.mkdir()
+    lines = [each if isinstance(each, str) else json.dumps(each) for each in records]
+    run.records("worker-0").write_text("".join(line + "\n" for line in lines))
+    return run
+
+
+def test_figures_are_read_from_records(tmp_path: Path) -> None:
+    step = {"kind": "step", "epoch": 0, "local_step": 100, "global_step": 290, "loss": 1.5}
+    run = a_run(
+        tmp_path,
+        [
+            {"kind": "start"},
+            {**step, "elapsed_s": 2.0},
+            {**step, "kind": "epoch", "local_step": 550, "global_step": 1600, "elapsed_s": 9.0},
+            {"kind": "eval", "accuracy": 0.75, "global_step": 1650},
+            {"kind": "eval", "accuracy": 0.8, "global_step": 1700, "probe": 1690},
+        ],
+    )
+    found = read_figures(run)
+    assert (found.seed, found.succeeded, found.parameters) == (5, True, {"epochs": 2})
+    (worker,) = found.workers
+    assert worker.steps == (
+        Step(100, 290, 0, False, 1.5, 2.0), Step(550, 1600, 0, True, 1.5, 9.0),
+    )  # fmt: skip
+    assert (worker.accuracy, worker.tested_at) == (0.75, 1650)
+    assert (found.accuracy, found.updates_lost, found.global_steps) == (0.8, 10, 1700)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "not json", "[1]", '{"kind": "step"}',
+        '{"kind": "epoch", "local_step": true, "global_step": 1}',
+        '{"kind": "eval", "accuracy": "\\u001b[31m"}',
+    ],
+)  # fmt: skip
+def test_a_record_that_makes_no_sense_is_passed_over(tmp_path: Path, bad: str) -> None:
+    (worker,) = read_figures(a_run(tmp_path, [bad])).workers
+    assert (worker.steps, worker.accuracy, worker.local_steps) == ((), None, 0)
+
+
+def test_a_run_has_the_role_that_its_start_and_faults_tell() -> None:
+    book, sync, blog = load("book-async"), load("book-sync"), load("blog-async")
+    whole = chapter_run(1, own=(1, 1, 0), joins=2)
+    slowed = ("slow:0.3 worker-0",)
+
+    def role(source: Any, experiment: str, start: Any = None, faults: Any = ()) -> str | None:
+        import dataclasses  # noqa: PLC0415
+
+        run = dataclasses.replace(whole, experiment=experiment, start=start or {}, faults=faults)
+        found: str | None = role_of_run(run, source)
+        return found
+
+    assert role(book, "async-fast") == role(book, "async", {"worker-2": "after 9 steps"}) == "whole"
+    assert role(book, "async-fast", {"worker-2": "10s"}) == "late"
+    assert role(book, "sync") is role(book, "linear") is role(book, "async", faults=slowed) is None
+    assert role(sync, "sync-fast") == "whole"
+    assert role(sync, "async") == "async"
+    assert role(sync, "sync", faults=slowed) == "slowed-sync"
+    assert role(sync, "async-fast", faults=slowed) == "slowed-async"
+    assert role(blog, "async-mlp") == "whole"
+    assert role(blog, "async") is None
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_runs_of_a_source_can_be_made(name: str, quick: bool) -> None:
+    source = load(name)
+    roles = set()
+    for recipe in source.recipes.values():
+        asked = wanted(recipe, quick=quick)
+        experiment = EXPERIMENTS[asked.experiment]
+        for flag, value in {**asked.flags, "seed": 1}.items():
+            experiment.flags[flag].parse(str(value))
+        roles.add((MODES[asked.experiment], recipe.role))
+    assert len(roles) == len(source.recipes)
+    made = [(role_of_point(point), point.repeat) for point in points(source, 3)]
+    assert made[0] == ("whole", 0)
+    assert {role for role, _ in made} == source.recipes.keys()
+    assert sum(role == "whole" for role, _ in made) == 3
+
+
+def test_few_claims_fit_into_80_columns() -> None:
+    verdicts = [
+        Verdict(
+            "a", "global step: w2, epoch 49", 82_499.0, Ours(82_499.5, 81_000, 83_000, 3),
+            "steps", Interval(80_849, 84_149), Word.OUTSIDE_BAND, "off",
+        ),
+        Verdict(
+            "b", "asynchronously, the others run ahead [of all]", None, Ours(0.12345, 0.1, 0.2, 3),
+            "", Interval(0.1, 0.2), Word.NOT_COMPARABLE, "off",
+        ),
+    ]  # fmt: skip
+    text = io.StringIO()
+    Console(file=text, width=80).print(verdicts_table(verdicts))
+    shown = text.getvalue()
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    assert "82,500 ±1,000" in shown
+    assert "[of all]" in shown
+    assert counts(verdicts) == "1 OUTSIDE_BAND, 1 NOT_COMPARABLE"
+    assert reasons(verdicts) == ["a: OUTSIDE_BAND: off", "b: NOT_COMPARABLE: off"]
+    assert reasons([verdicts[0]] * 3) == ["a and 2 more: OUTSIDE_BAND: off"]
+
+
+def test_tests_say_no_where_there_is_nothing_to_see() -> None:
+    assert statistics.above_zero([0.0, 0.0, 0.0]) == 1
+    assert statistics.above_zero([0.1, 0.1, 0.1]) == 0
+    assert statistics.above_zero([0.3, 0.2, 0.25]) < 0.05 < statistics.above_zero([0.3, -0.2, 0.1])
+    assert statistics.differs_in_spread([1.0, 1.0], [2.0, 2.0]) == 1
+    assert statistics.uniform([]) == statistics.uniform([[0, 0, 0]]) == 1
+    assert statistics.uniform([[90, 5, 5]]) < 1e-6
+    assert statistics.uniform([[33, 30, 37]]) > 0.1
+    assert statistics.larger([1.0, 1.0], [1.0, 1.0]) == 1
+    assert statistics.larger([2.0] * 10, [1.0] * 10, 1.5) < 0.01
+    assert statistics.mean_interval([1.0]) is None
