@@ -53,14 +53,17 @@ class Oracle:
     initials: tuple[int, ...]
     trainings: tuple[Any, ...]
 
-    def accuracy(self, updates: Sequence[float], seeds: Seeds, source: float) -> Band:
-        """The test accuracy after so many updates.
+    def accuracy(self, updates: Sequence[float], seeds: Seeds, source: float) -> Band | None:
+        """The test accuracy after so many updates; None where the oracle was not tested by then.
 
         Args:
             updates: Of each of our runs, when it was tested.
             seeds: Of each of our runs.
             source: Updates of the source's run.
         """
+        first, *_ = self._tested()
+        if min(updates) < first:
+            return None
         tables = [self._accuracies(each) for each in updates]
         return self._band(tables, seeds, self._accuracies(source))
 
@@ -87,8 +90,12 @@ class Oracle:
         """[initializations, orders]."""
         return np.array([of(training) for training in self.trainings], np.float64).T
 
+    def _tested(self) -> list[int]:
+        """Updates after which there was a test."""
+        return sorted(int(step) for step in self.trainings[0]["accuracy"])
+
     def _accuracies(self, updates: float) -> Numbers:
-        known = sorted(int(step) for step in self.trainings[0]["accuracy"])
+        known = self._tested()
         return np.array(
             [
                 [

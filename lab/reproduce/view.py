@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.reproduce.judge import Verdict, Word
+from lab.reproduce.statistics import LEAST_RUNS, Interval
 from lab.run.cells import Cell, table_of
 from lab.task.text import visible
 
@@ -63,7 +64,7 @@ def _row(verdict: Verdict) -> list[Cell]:
         Text("\n".join(visible(line) for line in _wrapped(verdict.words))),
         "" if verdict.source_value is None else _number(verdict.source_value),
         _ours(verdict),
-        "" if band is None else f"{_number(band.low)}-{_number(band.high)}",
+        "" if band is None else _band(band),
         Text(visible(_SHORT.get(word, word)), style=_STYLES[word]),
     ]
 
@@ -82,9 +83,14 @@ def _ours(verdict: Verdict) -> str:
     ours = verdict.ours
     if ours.mean is None:
         return ""
-    if ours.low is None or ours.high is None or ours.low == ours.high:
+    if ours.low is None or ours.high is None or ours.low == ours.high or ours.n < LEAST_RUNS:
         return _number(ours.mean)
     return f"{_number(ours.mean)} ±{_number((ours.high - ours.low) / 2)}"
+
+
+def _band(band: Interval) -> str:
+    low, high = _number(band.low), _number(band.high)
+    return low if low == high else f"{low}-{high}"
 
 
 def _number(value: float) -> str:

@@ -99,6 +99,7 @@ def the_oracle() -> Oracle:
 def test_a_known_seed_has_the_narrow_band_and_more_runs_a_narrower_one() -> None:
     def width(seeds: list[int | None]) -> float:
         band = the_oracle().accuracy([82_500] * len(seeds), seeds, 82_500)
+        assert band is not None
         return band.ours.high - band.ours.low
 
     assert width([1, 2, 3]) < width([1]) < width([99]) / 2
@@ -108,10 +109,13 @@ def test_a_known_seed_has_the_narrow_band_and_more_runs_a_narrower_one() -> None
 
 def test_bands_of_other_seeds_still_hold_the_prints() -> None:
     for updates, printed in ((72_002, 0.8865), (72_105, 0.8866), (82_500, 0.8894)):
-        assert printed in the_oracle().accuracy([updates], [1], updates).source
+        band = the_oracle().accuracy([updates], [1], updates)
+        assert band is not None
+        assert printed in band.source
 
 
 def test_one_order_alone_gives_no_band() -> None:
     assert of_mode(load_trainings()[:1], "async") is None
     assert of_mode(load_trainings(), "ring") is None
     assert the_oracle().loss("0.10", [1]) is None
+    assert the_oracle().accuracy([3_300], [1], 82_500) is None
