@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lab.reproduce import measures
+from lab.reproduce import measures, words
 from lab.reproduce.claims import Claim, Source
 from lab.reproduce.figures import RunFigures
 from lab.reproduce.oracle import Band, Oracle
 from lab.reproduce.statistics import LEAST_RUNS, Interval, mean_interval
+from lab.reproduce.testing import Runs
 
 
 class Word(enum.StrEnum):
@@ -99,7 +100,7 @@ def _every_run(runs: Sequence[RunFigures]) -> Verdict:
     return Verdict("runs", "runs that failed", None, ours, "runs", Interval(0, 0), word, why)
 
 
-def _judge(claim: Claim, runs: measures.Runs, oracle: Oracle | None) -> Verdict:
+def _judge(claim: Claim, runs: Runs, oracle: Oracle | None) -> Verdict:
     if claim.band == "none":
         return _verdict(claim, [], None, Word.NOT_COMPARABLE, claim.where)
     answering = runs.get(claim.role, [])
@@ -109,9 +110,9 @@ def _judge(claim: Claim, runs: measures.Runs, oracle: Oracle | None) -> Verdict:
     if not any(_comes_so_far(claim, run) for run in answering):
         return _verdict(claim, [], None, Word.NOT_COMPARABLE, "the runs were not to go so far")
     if claim.band == "test":
-        values, test = measures.test(claim, runs)
-        word = {True: Word.PASS, False: Word.OUTSIDE_BAND, None: Word.INSUFFICIENT_RUNS}
-        return _verdict(claim, values, None, word[test.passed], test.why)
+        values, test = words.test(claim, runs)
+        found = {True: Word.PASS, False: Word.OUTSIDE_BAND, None: Word.INSUFFICIENT_RUNS}
+        return _verdict(claim, values, None, found[test.passed], test.why)
     return _by_value(claim, answering, oracle)
 
 

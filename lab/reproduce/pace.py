@@ -1,0 +1,79 @@
+"""Who sets the pace where one worker is slowed: the two claims about it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from lab.reproduce import statistics
+from lab.reproduce.claims import Claim
+from lab.reproduce.figures import RunFigures
+from lab.reproduce.testing import Runs, Test, shown
+
+_SAME: Final = 1.1
+"""In step: no faster and no slower than by a tenth."""
+
+_AHEAD: Final = 1.5
+"""Ahead: faster by half at least."""
+
+_LEVEL: Final = 0.01
+_LEAST_EPOCHS: Final = 8
+"""Of fewer pairs Wilcoxon's p cannot be below the level by a margin."""
+
+
+def _slowed_worker(run: RunFigures) -> int | None:
+    """The index of the worker that a fault slows; None where it names no single one."""
+    tasks = [f"worker-{index}" for index in range(len(run.workers))]
+    slowed = [fault.split()[1] for fault in run.faults if len(fault.split()) > 1]
+    return next((tasks.index(task) for task in slowed if task in tasks), None)
+
+
+def _paces(run: RunFigures) -> tuple[list[float], list[float]]:
+    """Local steps a second of the worker that is slowed, and of the others together, by epoch."""
+    slowed = _slowed_worker(run)
+    by_worker = [
+        {s.epoch: s.time_s for s in worker.steps if s.ends_epoch} for worker in run.workers
+    ]
+    shared = sorted(set.intersection(*map(set, by_worker))) if slowed is not None else []
+    mine, theirs = [], []
+    for before, after in pairwise(shared):
+        taken = [ends[after] - ends[before] for ends in by_worker]
+        if min(taken) > 0:
+            mine.append(1 / taken[slowed or 0])
+            theirs.append(float(np.mean([1 / t for i, t in enumerate(taken) if i != slowed])))
+    return mine, theirs
+
+
+def _pace_ratios(claim: Claim, runs: Runs) -> tuple[list[float], list[float], list[float]]:
+    mine, theirs, ratios = [], [], []
+    for run in runs[claim.role]:
+        own, others = _paces(run)
+        if own:
+            mine, theirs = mine + own, theirs + others
+            ratios.append(float(np.median(np.array(others) / np.array(own))))
+    return mine, theirs, ratios
+
+
+def slowest_sets_pace(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """The others' pace as a multiple of the slowed worker's; in step it is 1, to a tenth."""
+    mine, theirs, ratios = _pace_ratios(claim, runs)
+    if len(mine) < _LEAST_EPOCHS:
+        return ratios, Test(None, f"{len(mine)} epochs, and the test needs {_LEAST_EPOCHS}")
+    p = max(
+        statistics.larger(theirs, mine, 1 / _SAME),
+        statistics.larger(mine, theirs, 1 / _SAME),
+    )
+    why = f"Wilcoxon, both ways, {len(mine)} epochs within 10%: p {shown(p)}, has to be < 0.01"
+    return ratios, Test(p < _LEVEL, why)
+
+
+def others_run_ahead(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """The same asynchronously: they are faster by half at least."""
+    mine, theirs, ratios = _pace_ratios(claim, runs)
+    if len(mine) < _LEAST_EPOCHS:
+        return ratios, Test(None, f"{len(mine)} epochs, and the test needs {_LEAST_EPOCHS}")
+    p = statistics.larger(theirs, mine, _AHEAD)
+    why = f"Wilcoxon, {len(mine)} epochs over 1.5 times: p {shown(p)}, has to be < 0.01"
+    return ratios, Test(p < _LEVEL, why)

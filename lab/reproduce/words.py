@@ -1,0 +1,174 @@
+"""The claims in words: a statistic of each run, and a test over all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from lab.reproduce import pace, statistics
+from lab.reproduce.claims import Claim
+from lab.reproduce.figures import RunFigures, Step
+from lab.reproduce.measures import overlap
+from lab.reproduce.testing import Runs, Test, shown
+
+
+def test(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """A statistic of each run for a claim in words, and whether it holds."""
+    return _TESTS[claim.measure](claim, runs)
+
+
+def together(run: RunFigures) -> Iterator[list[Step]]:
+    """Each worker's records of the time in which all workers trained."""
+    if not all(worker.steps for worker in run.workers):
+        return
+    begun = max(worker.steps[0].total for worker in run.workers)
+    ended = min(worker.steps[-1].total for worker in run.workers)
+    for worker in run.workers:
+        yield [step for step in worker.steps if begun <= step.total <= ended]
+
+
+def _pace(run: RunFigures) -> list[float]:
+    """Global steps per local step from record to record, about each worker's median."""
+    found: list[float] = []
+    for steps in together(run):
+        ratios = [
+            (after.total - before.total) / (after.local - before.local)
+            for before, after in pairwise(steps)
+            if after.local > before.local
+        ]
+        found += [ratio - float(np.median(ratios)) for ratio in ratios]
+    return found
+
+
+def _global_varies(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """Global steps per local step vary, where local ones come one by one."""
+    paces = [_pace(run) for run in runs[claim.role]]
+    every = [ratio for pace in paces for ratio in pace]
+    if not every:
+        return [], Test(None, "no run has records of a time in which all workers train")
+    p = statistics.differs_in_spread(every, [0.0] * len(every))
+    why = f"Brown-Forsythe, {len(every):,} stretches: p {shown(p)}, has to be < 0.001"
+    return [float(np.std(pace)) for pace in paces], Test(p < statistics.LEVEL, why)
+
+
+def _global_pattern(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """Workers that take turns see the same remainder of the global step for ever."""
+    tables, largest = [], []
+    for run in runs[claim.role]:
+        several = [
+            np.bincount([s.total % len(run.workers) for s in steps], minlength=len(run.workers))
+            for steps in together(run)
+        ]
+        tables += several
+        largest += [max(float(t.max() / t.sum()) for t in several if t.sum())] if several else []
+    if not largest:
+        return [], Test(None, "no run has records of a time in which all workers train")
+    p = statistics.uniform([table.tolist() for table in tables])
+    why = f"Pearson, remainders by {len(tables[0])}: p {shown(p)}, has to be > 0.001"
+    return largest, Test(p > statistics.LEVEL, why)
+
+
+def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """The accuracy of the worker that ends last, less that of the one that ends first."""
+    gains = []
+    for run in runs[claim.role]:
+        tests = [
+            (worker.tested_at, worker.accuracy)
+            for worker in run.workers
+            if worker.tested_at is not None and worker.accuracy is not None
+        ]
+        if len(tests) > 1:
+            gains.append(max(tests)[1] - min(tests)[1])
+    if len(gains) < statistics.LEAST_RUNS:
+        return gains, Test(None, f"{len(gains)} runs, and the test needs {statistics.LEAST_RUNS}")
+    p = statistics.above_zero(gains)
+    return gains, Test(p < statistics.FEW_LEVEL, f"Student's t: p {shown(p)}, has to be < 0.05")
+
+
+def _long_overlap(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """Updates that the others make after a late starter has come, in a long training."""
+    several = (overlap(claim, run) for run in runs[claim.role])
+    found = [updates for updates in several if updates is not None]
+    if not found:
+        return [], Test(None, "no run has a worker that starts later")
+    return found, Test(min(found) > 0, "in every run the others go on after it has come")
+
+
+def _same_losses(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """The losses recorded in a stretch of global steps, against those that are printed of it."""
+    within = range(claim.keys["since"], claim.keys["until"] + 1)
+    several = [
+        [s.loss for worker in run.workers for s in worker.steps if s.total in within]
+        for run in runs[claim.role]
+    ]
+    every = [loss for losses in several for loss in losses]
+    if not every:
+        return [], Test(None, "no run has recorded a loss there")
+    p = statistics.differ(claim.keys["printed"], every)
+    why = f"Mann-Whitney, {len(every)} losses: p {shown(p)}, has to be > 0.001"
+    return [float(np.mean(x)) for x in several if x], Test(p > statistics.LEVEL, why)
+
+
+def _in_step(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """How far a worker's own count is from the global one, at most: a round, synchronously."""
+    found = [
+        float(max((abs(s.total - s.local) for w in run.workers for s in w.steps), default=0))
+        for run in runs[claim.role]
+    ]
+    most = max(len(run.workers) for run in runs[claim.role])
+    return found, Test(
+        max(found) <= most, f"local and global step differ by {max(found):g} at most"
+    )
+
+
+def losses_of_updates(run: RunFigures) -> list[float]:
+    """The recorded losses by update: the mean of those workers that have recorded the same one."""
+    found: dict[int, list[float]] = {}
+    for worker in run.workers:
+        for step in worker.steps:
+            found.setdefault(step.total, []).append(step.loss)
+    return [float(np.mean(found[total])) for total in sorted(found)]
+
+
+def _unsteadiness(run: RunFigures) -> list[float]:
+    """Logarithms of the ratio of neighbouring losses in a training's second half.
+
+    Of neighbours, so that the loss's way down does not count; of pairs that share none, so that
+    the ratios are independent; by logarithms, so that a higher loss does not count as a wilder one.
+    """
+    losses = [loss for loss in losses_of_updates(run) if loss > 0]
+    late = losses[len(losses) // 2 :]
+    return [math.log(after / before) for before, after in zip(late[::2], late[1::2], strict=False)]
+
+
+def _steadier(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """The spread of the loss, as a share of the asynchronous one's."""
+    others = [ratio for run in runs.get("async", ()) for ratio in _unsteadiness(run)]
+    several = [_unsteadiness(run) for run in runs[claim.role]]
+    every = [ratio for ratios in several for ratio in ratios]
+    if not others or not every:
+        return [], Test(None, "no asynchronous run to compare with")
+    p = statistics.differs_in_spread(every, others)
+    reference = float(np.std(others))
+    shares = [float(np.std(ratios)) / reference for ratios in several if ratios]
+    why = (
+        f"Brown-Forsythe, {len(every):,} and {len(others):,} pairs: p {shown(p)}, has to be < 0.001"
+    )
+    return shares, Test(p < statistics.LEVEL and float(np.std(every)) < reference, why)
+
+
+_TESTS: Final[Mapping[str, Callable[[Claim, Runs], tuple[list[float], Test]]]] = {
+    "global_varies": _global_varies,
+    "global_pattern": _global_pattern,
+    "last_tests_best": _last_tests_best,
+    "long_overlap": _long_overlap,
+    "same_losses": _same_losses,
+    "in_step": _in_step,
+    "steadier": _steadier,
+    "slowest_sets_pace": pace.slowest_sets_pace,
+    "others_run_ahead": pace.others_run_ahead,
+}
