@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import numpy as np
 from lab.reproduce.figures import RunFigures, Step, WorkerFigures
 
 FILE: Final = Path(__file__).parent / "trainings.json"
-STEPS_PER_EPOCH, RECORD_EVERY, WORKERS = 550, 110, 3
+STEPS_PER_EPOCH, RECORD_EVERY = 550, 110
 
 
 def training(variant: str = "") -> Any:
@@ -26,17 +26,18 @@ def training(variant: str = "") -> Any:
     return next(each for each in found if each["variant"] == variant)
 
 
-def by_chance(
-    random: np.random.Generator, own: Sequence[int], joins: int
-) -> Iterator[tuple[int, int]]:
-    """Whose update comes next, and which it is: of equally fast workers, any of those who train."""
-    made, total = [0] * WORKERS, 0
-    while any(count < most for count, most in zip(made, own, strict=True)):
-        ready = [w for w in range(WORKERS) if made[w] < own[w] and (w < 2 or total >= joins)]
-        for worker in random.permutation(ready):
-            made[worker] += 1
-            total += 1
-            yield int(worker), total
+def by_chance(random: np.random.Generator, own: Sequence[int], joins: int) -> list[Any]:
+    """The global step after each worker's updates: equally fast workers, in an order by chance.
+
+    Args:
+        random: Draws the order.
+        own: Updates that each worker makes.
+        joins: Updates of the others after which worker 2 begins.
+    """
+    begins = (0, 0, joins / 2)
+    times = [b + np.arange(n) + 1.5 * random.random(n) for b, n in zip(begins, own, strict=True)]
+    order = np.argsort(np.argsort(np.concatenate([np.sort(each) for each in times]))) + 1
+    return np.split(order, np.cumsum(own)[:-1])
 
 
 def chapter_run(
@@ -59,17 +60,17 @@ def chapter_run(
     trained = trained or training()
     row = trained["initials"].index(seed)
     random = np.random.default_rng([seed, 7])
-    steps: list[list[Step]] = [[], [], []]
-    counts, tested = [0] * WORKERS, [0] * WORKERS
-    total = 0
-    for worker, total in by_chance(random, own, joins):
-        counts[worker] += 1
-        tested[worker] = total
-        if counts[worker] % RECORD_EVERY == 0:
-            steps[worker].append(_step(worker, counts[worker], total, trained, row, random))
+    totals = by_chance(random, own, joins)
     workers = tuple(
-        WorkerFigures(tuple(steps[w]), _accuracy(trained, row, tested[w]), tested[w])
-        for w in range(WORKERS)
+        WorkerFigures(
+            tuple(
+                _step(index, local, int(total[local - 1]), trained, row, random)
+                for local in range(RECORD_EVERY, len(total) + 1, RECORD_EVERY)
+            ),
+            _accuracy(trained, row, int(total[-1]) if len(total) else 0),
+            int(total[-1]) if len(total) else 0,
+        )
+        for index, total in enumerate(totals)
     )
     fields: dict[str, Any] = {
         "run_id": f"20260101-0900-async-{seed:04x}",
@@ -80,7 +81,7 @@ def chapter_run(
         "start": {"worker-2": "after 20,900 steps"},
         "faults": (),
         "workers": workers,
-        "global_steps": total,
+        "global_steps": sum(own),
         "updates_lost": 0,
         "accuracy": workers[2].accuracy,
     }
