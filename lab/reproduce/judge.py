@@ -134,9 +134,9 @@ def _comes_so_far(claim: Claim, run: RunFigures) -> bool:
     """Whether a run was asked to train as long as the claim's place is in."""
     steps, epochs = run.parameters.get("global_steps"), run.parameters.get("epochs")
     if "updates" in claim.keys and isinstance(steps, int):
-        return steps >= claim.keys["updates"]
+        return steps >= int(claim.keys["updates"])
     if "epoch" in claim.keys and isinstance(epochs, int) and not steps:
-        return epochs > claim.keys["epoch"]
+        return epochs > int(claim.keys["epoch"])
     return True
 
 
@@ -211,7 +211,10 @@ def _verdict(
     else:
         interval = mean_interval(values)
         low, high = (interval.low, interval.high) if interval else (None, None)
-        if claim.measure == "loss_at" and (logs := mean_interval(np.log(values))) is not None:
+        if (
+            claim.measure == "loss_at"
+            and (logs := mean_interval(np.log(values).tolist())) is not None
+        ):
             low, high = float(np.exp(logs.low)), float(np.exp(logs.high))
         ours = Ours(_mean(claim, values), low, high, len(values))
     return Verdict(claim.id, claim.words, claim.value, ours, claim.unit, band, word, why)

@@ -37,7 +37,8 @@ def _paces(run: RunFigures) -> tuple[list[float], list[float]]:
         {s.epoch: s.time_s for s in worker.steps if s.ends_epoch} for worker in run.workers
     ]
     shared = sorted(set.intersection(*map(set, by_worker))) if slowed is not None else []
-    mine, theirs = [], []
+    mine: list[float] = []
+    theirs: list[float] = []
     for before, after in pairwise(shared):
         taken = [ends[after] - ends[before] for ends in by_worker]
         if min(taken) > 0:
@@ -47,7 +48,9 @@ def _paces(run: RunFigures) -> tuple[list[float], list[float]]:
 
 
 def _pace_ratios(claim: Claim, runs: Runs) -> tuple[list[float], list[float], list[float]]:
-    mine, theirs, ratios = [], [], []
+    mine: list[float] = []
+    theirs: list[float] = []
+    ratios: list[float] = []
     for run in runs[claim.role]:
         own, others = _paces(run)
         if own:

@@ -40,7 +40,8 @@ def _pace(run: RunFigures) -> list[float]:
             for before, after in pairwise(steps)
             if after.local > before.local
         ]
-        found += [ratio - float(np.median(ratios)) for ratio in ratios]
+        middle = float(np.median(ratios)) if ratios else 0.0
+        found += [ratio - middle for ratio in ratios]
     return found
 
 

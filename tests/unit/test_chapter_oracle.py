@@ -114,6 +114,22 @@ def test_bands_of_other_seeds_still_hold_the_prints() -> None:
         assert printed in band.source
 
 
+@pytest.mark.parametrize(
+    ("mode", "updates"), [("async", 72_000), ("async", 82_500), ("sync", 27_500)]
+)
+def test_an_order_that_was_held_out_lies_in_the_band_of_the_others(mode: str, updates: int) -> None:
+    trainings = [each for each in load_trainings() if each["mode"] == mode]
+    for held_out in trainings:
+        others = of_mode([each for each in trainings if each is not held_out], mode)
+        assert others is not None
+        for row, seed in enumerate(held_out["initials"]):
+            band = others.accuracy([updates], [seed], updates)
+            assert band is not None
+            assert held_out["accuracy"][f"{updates}"][row] in band.ours
+            late = others.late_loss([seed])
+            assert held_out["late_loss"][row] in late.ours
+
+
 def test_one_order_alone_gives_no_band() -> None:
     assert of_mode(load_trainings()[:1], "async") is None
     assert of_mode(load_trainings(), "ring") is None

@@ -102,6 +102,22 @@ def test_a_synchronous_run_that_is_labelled_async_is_caught() -> None:
     assert off(verdicts(longer))["global-varies"] is Word.OUTSIDE_BAND
 
 
+def test_synchronous_runs_pass_what_the_oracle_says_of_them() -> None:
+    """One order of the batches stands for the runs, the others for the oracle."""
+    *others, held_out = [each for each in load_trainings() if each["mode"] == "sync"]
+    source, oracle = load("book-sync"), of_mode(others, "sync")
+    runs = [
+        replace(in_rounds(chapter_run(seed, held_out, joins=0)), experiment="sync", start={})
+        for seed in SEEDS
+    ]
+    found = {each.claim: each.verdict for each in judge(source, {"whole": runs}, oracle)}
+    named = ["accuracy.worker-0", "late-loss", "in-step", "global-steps", "local-total"]
+    assert {found[name] for name in named} == {Word.PASS}
+    # Asynchronous runs under that name make too many updates, and march in no step.
+    found = {each.claim: each.verdict for each in judge(source, {"whole": good_runs()}, oracle)}
+    assert found["in-step"] is found["global-steps"] is Word.OUTSIDE_BAND
+
+
 def test_workers_that_take_turns_have_a_pattern() -> None:
     """A strict order of the workers: the remainder of the global step never changes."""
 
