@@ -25,6 +25,10 @@ FILE: Final = DATA / "oracle.json"
 BATCHES: Final = 110
 """Updates over which the spread of the loss among batches was taken."""
 
+LAST_PLACE: Final = "0.49"
+LATE_LOSSES: Final = {"async": 150, "sync": 50}
+"""Losses in the mean of late epochs: five an epoch of each worker, or of the round of all three."""
+
 Seeds = Sequence[int | None]
 
 
@@ -68,9 +72,18 @@ class Oracle:
         return self._band(tables, seeds, self._accuracies(source))
 
     def late_loss(self, seeds: Seeds) -> Band:
-        """The mean loss of late epochs."""
+        """The mean loss of late epochs.
+
+        Its spread follows from that among batches, which is known better than from a few orders:
+        with s the deviation of a loss's logarithm, a mean of n has the variance
+        mean² · (exp(s²) - 1) / n, as of a lognormal loss.
+        """
         table = self._table(lambda training: training["late_loss"])
-        return self._band([table] * len(seeds), seeds, table)
+        batches = self._batches(LAST_PLACE)
+        losses = LATE_LOSSES[self.trainings[0]["mode"]]
+        variance = float(table.mean()) ** 2 * math.expm1(batches.variance) / losses
+        within = Spread(variance, batches.freedom)
+        return self._band([table] * len(seeds), seeds, table, within=within)
 
     def loss(self, place: str, seeds: Seeds) -> Band | None:
         """The loss of one batch at `worker.epoch`; None where the oracle has no such place.
@@ -81,10 +94,14 @@ class Oracle:
         if any(place not in each["log_loss"] for each in self.trainings):
             return None
         table = self._table(lambda training: training["log_loss"][place]["mean"])
-        deviations = self._table(lambda training: training["log_loss"][place]["deviation"])
-        batches = Spread(float((deviations**2).mean()), deviations.size * (BATCHES - 1))
-        band = self._band([table] * len(seeds), seeds, table, batches)
+        band = self._band([table] * len(seeds), seeds, table, batches=self._batches(place))
         return Band(_exponential(band.ours), _exponential(band.source))
+
+    def _batches(self, place: str) -> Spread:
+        """The spread of a loss's logarithm among batches; the initializations had the same ones."""
+        deviations = self._table(lambda training: training["log_loss"][place]["deviation"])
+        freedom = deviations.shape[1] * (BATCHES - 1)
+        return Spread(float((deviations**2).mean()), freedom)
 
     def _table(self, of: Callable[[Any], Sequence[float]]) -> Numbers:
         """[initializations, orders]."""
@@ -111,10 +128,21 @@ class Oracle:
         tables: Sequence[Numbers],
         seeds: Seeds,
         source: Numbers,
+        *,
+        within: Spread | None = None,
         batches: Spread | None = None,
     ) -> Band:
-        """Both intervals, from each run's table and the source's."""
-        between, within = two_way(source)
+        """Both intervals, from each run's table and the source's.
+
+        Args:
+            tables: Of each of our runs.
+            seeds: Of each of our runs.
+            source: The table of the source's run.
+            within: What batches do to a figure; None: as the source's table tells.
+            batches: What a single batch does to it beside that.
+        """
+        between, of_orders = two_way(source)
+        within = within or of_orders
         rows, columns = source.shape
         extra = [batches] if batches is not None else []
         unknown = [
@@ -155,5 +183,5 @@ def of_mode(trainings: Sequence[Any], mode: str, variant: str = "") -> Oracle | 
 
 @cache
 def load_trainings(path: Path = FILE) -> tuple[Any, ...]:
-    """What `benchmarks.chapter_oracle join` has written."""
+    """What `benchmarks.chapter_oracle` has written."""
     return tuple(json.loads(path.read_text(encoding="utf-8"))["trainings"])
