@@ -150,7 +150,8 @@ class Oracle:
             Spread(within.variance, within.freedom),
         ]
         known = {seed: row for row, seed in enumerate(self.initials)}
-        count = max(len(seeds), 1)
+        # Runs with the same seed have the same batches: together they say little more than one.
+        count = max(len({seed for seed in seeds if seed is not None}) + seeds.count(None), 1)
         if all(seed in known for seed in seeds):
             middle = np.mean(
                 [table[known[seed or 0]].mean() for table, seed in zip(tables, seeds, strict=True)]

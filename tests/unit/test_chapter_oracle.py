@@ -102,6 +102,7 @@ def test_a_known_seed_has_the_narrow_band_and_more_runs_a_narrower_one() -> None
         assert band is not None
         return band.ours.high - band.ours.low
 
+    assert width([1, 1, 1]) == width([1])
     assert width([1, 2, 3]) < width([1]) < width([99]) / 2
     assert width([99]) == width([None])
     assert width([1, 99]) > width([1, 2])

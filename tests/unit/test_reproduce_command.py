@@ -131,7 +131,7 @@ def test_runs_that_exist_are_judged_and_none_is_made(
     reproduce("book-async", "--repeats", "1", "--gpus", "none")
     ids = [each.run_id for each in environment.runs()]
     capsys.readouterr()
-    assert reproduce("book-async", "--runs", f"runs/{ids[0]}, {ids[1]}", "--json") == 1
+    assert reproduce("book-async", "--runs", f"runs/{ids[0]}, {ids[1]} {ids[0]}", "--json") == 1
     assert json.loads(capsys.readouterr().out)["runs"] == ids
     assert len(environment.runs()) == 2
     assert len(made()) == 2

@@ -68,7 +68,8 @@ def command(
     home = runs_dir(runs_dir_)
     sources = [load(each) for each in (NAMES if name == ALL else (name,))]
     if runs is not None:
-        given = [_find(word, home) for word in runs]
+        found = [_find(word, home) for word in runs]
+        given = list({run.path.resolve(): run for run in found}.values())  # each counts once
         judged = [_judged(source, given, home, strict=name != ALL) for source in sources]
         _finish(judged, json=json)
         return
