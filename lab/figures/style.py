@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
@@ -88,8 +88,7 @@ def look(number: int) -> Look:
 
 
 def _settings() -> Any:  # noqa: ANN401  (matplotlib names each of its keys in a type)
-    defaults: dict[str, Any] = dict(mpl.rcParamsDefault)
-    return {**defaults, **_SETTINGS}
+    return {**cast("dict[str, Any]", mpl.rcParamsDefault), **_SETTINGS}
 
 
 @contextmanager
