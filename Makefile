@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install run heritage test test-gpu check lint torture clean-end band oracle bench lock golden errors notebooks \
+.PHONY: help install run heritage test test-gpu check lint torture clean-end band oracle bench results lock golden errors notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## this list
@@ -43,6 +43,9 @@ golden: $(VENV)/.dev  ## write the expected outputs in tests/golden anew; read t
 
 bench: $(VENV)/.dev  ## measure everything into benchmarks/RESULTS.md (two hours; nothing else may run)
 	$(BIN)/python -m benchmarks
+
+results: $(VENV)/.dev  ## train what the book tells of, and write the README's results (6 minutes)
+	$(BIN)/python tools/results.py
 
 errors: $(VENV)/.dev  ## write docs/errors.md anew, with examples from the unit tests (4 minutes)
 	$(BIN)/python -m pytest tests/unit --update-errors
