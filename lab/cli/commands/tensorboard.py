@@ -25,8 +25,9 @@ def command(
         tuple[str, ...], Words("runs' ids, or last (default: all that are at home)", shows="RUN")
     ] = (),
     port: Annotated[
-        int, Flag("of 127.0.0.1 (default: one that is free)", whole(1, _LAST_PORT), shows="PORT")
-    ] = 0,
+        int | None,
+        Flag("of 127.0.0.1 (default: one that is free)", whole(1, _LAST_PORT), shows="PORT"),
+    ] = None,
     write_only: Annotated[bool, Switch("write the files of events, and serve nothing")] = False,
     runs_dir_: RunsDir = None,
 ) -> None:
@@ -44,7 +45,7 @@ def command(
     alone = len(wanted) == 1
     with tempfile.TemporaryDirectory(prefix="lab-tensorboard-") as folder:
         link({"" if alone else run.run_id: run for run in wanted}, Path(folder))
-        print(serve(Path(folder), port), flush=True)
+        print(serve(Path(folder), port or 0), flush=True)
         say("Ctrl-C ends it")
         threading.Event().wait()
 
