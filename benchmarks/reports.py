@@ -27,8 +27,10 @@ def measure(setting: Setting) -> list[Outcome]:
     say(f"lab report of {RUNS} runs: {setting.pairs} times")
     command = [*words, "--output", str(page)]
     seconds(setting.place, command)  # not counted: it may write bytecode and a list of fonts
-    took = [seconds(setting.place, command) for _ in range(setting.pairs)]
-    size = float(page.stat().st_size)
+    took, sizes = [], []
+    for _ in range(setting.pairs):
+        took.append(seconds(setting.place, command))
+        sizes.append(float(page.stat().st_size))
     of = f"{RUNS} runs of {3 * steps:,} steps with three workers, a record each 100 steps;"
     how = f"{of} their directories are written for this, with made-up figures."
     return [
@@ -45,7 +47,7 @@ def measure(setting: Setting) -> list[Outcome]:
             what=f"the page of {RUNS} runs",
             unit="bytes",
             target=SIZE,
-            found=pairs.estimate([size]),
+            found=pairs.estimate(sizes),
             how=f"The one HTML file: {how}",
         ),
     ]
