@@ -26,6 +26,12 @@ HOSTILE = "<script>alert(1)</script> $x^$ \\frac{ -- \x1b]0;t\x07 \u202e"
 PS = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
 
 
+@pytest.fixture(autouse=True)
+def few_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few are enough here, and take a fraction of the time."""
+    monkeypatch.setattr(style, "_DPI", 30)
+
+
 def info(experiment: str = "async", **changes: Any) -> RunInfo:
     given = {"cluster": PS, "submitted_unix": ZERO, **changes}
     return RunInfo("20260101-0000-async-aaaa", experiment, **given)
@@ -367,7 +373,7 @@ def test_the_same_run_gives_the_same_bytes() -> None:
 
     first = drawn()
     assert first == drawn()
-    assert Image.open(io.BytesIO(first[0])).size[0] == 2400
+    assert Image.open(io.BytesIO(first[0])).size[0] == 30 * style.WIDE
 
 
 def nothing() -> Sequence[Trace]:
