@@ -45,7 +45,7 @@ for name, count in size.items():
 # 100 Mbit/s are 12.5 MB/s. One worker reads 1.59 MB (0.127 s), then sends 1.59 MB (0.127 s): 3.9
 # steps a second. Four workers can read and send at the same time, but all that they read comes out
 # of the server's one link: 12.5 / 1.59 = 7.9 steps a second, all together. A third and a fourth
-# worker add nothing to what two could do.
+# worker add nothing to what two could do at best.
 #
 # </details>
 #
@@ -59,12 +59,13 @@ for name, count in size.items():
 
 # %%
 box = Box(cores=2, nodes=0, bandwidth=100e6 / 8)  # nodes=0: a machine for each task
+costs = replace(MEASURED, spread=0.1)  # no two steps take exactly as long
 variables = tuple(4 * count for count in models["mlp"].values())
 cases = {"links-1-worker": (1, 1), "links-4-workers": (4, 1), "links-2-servers": (4, 2)}
 rows = []
 for name, (workers, servers) in cases.items():
     shape = Shape(Way.ASYNC, workers, servers, variables=variables)
-    forecast = simulate(shape, MEASURED, box)
+    forecast = simulate(shape, costs, box)
     measured = sample(name).summary.steps_per_s
     rows.append((name, workers, servers, forecast.steps_per_s, forecast.link_busy, measured))
 columns = ["sample", "workers", "servers", "simulated steps/s", "busiest link", "measured steps/s"]
@@ -195,12 +196,12 @@ print(f"{measured['machine']['cores']} cores, {measured['when']}")
 #
 # ## A box that you do not have
 #
-# Eight machines with cards that compute a batch of `mlp` in 2 ms, and a network of 10 Gbit/s.
+# Eight machines with cards that compute a batch of `mlp` in 2 ms, and a network of 1 Gbit/s.
 # **These are predictions; nobody has checked them.**
 
 # %%
-fast = replace(MEASURED, device_s=0.002, spread=0.1)  # no two steps take exactly as long
-network = Box(cores=16, nodes=0, bandwidth=10e9 / 8, latency_s=20e-6)
+fast = replace(costs, device_s=0.002)
+network = Box(cores=16, nodes=0, bandwidth=1e9 / 8, latency_s=20e-6)
 rows = []
 for servers in (1, 2, 4):
     for workers in (1, 2, 4, 8, 16):
@@ -226,9 +227,9 @@ predicted.query("workers in (1, 4, 16)").round(2)
 #
 # <details><summary>Answer</summary>
 #
-# As soon as the curve meets the dotted line: the link that carries the large matrix is full, which
-# the column `busiest link` shows, and the cards wait (`computing` falls). More servers do not move
-# the line, since they cannot share the matrix. A faster network does. So does a way without
+# As soon as the curve comes near the dotted line: the link that carries the large matrix is full,
+# which the column `busiest link` shows, and the cards wait (`computing` falls). More servers do not
+# move the line, since they cannot share the matrix. A faster network does. So does a way without
 # servers: in a ring each machine carries less than twice the parameters, however many there are.
 # That is notebook `05_all_reduce`.
 #
