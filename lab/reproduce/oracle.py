@@ -2,7 +2,7 @@
 
 `data/oracle.json` is made by `python -m benchmarks.chapter_oracle`. A run whose seed is among the
 oracle's is held against the training with the same initial weights: what is left to chance are the
-batches and the order in which the workers come, which is a fifth of all that moves an accuracy. The
+batches and the order in which the workers come, a seventh of the spread between weights. The
 source's run, whose initial weights nobody knows, has the wide band.
 """
 
