@@ -45,12 +45,23 @@ def _pace(run: RunFigures) -> list[float]:
     return found
 
 
+_LEAST_RECORDS: Final = 30
+"""Of fewer no test at 0.001 says much, and that there is no pattern would mean nothing."""
+
+
+def _too_few(records: int) -> Test:
+    return Test(
+        None,
+        f"{records} records while all workers train, and the test needs {_LEAST_RECORDS}",
+    )
+
+
 def _global_varies(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     """Global steps per local step vary, where local ones come one by one."""
     paces = [_pace(run) for run in runs[claim.role]]
     every = [ratio for pace in paces for ratio in pace]
-    if not every:
-        return [], Test(None, "no run has records of a time in which all workers train")
+    if len(every) < _LEAST_RECORDS:
+        return [], _too_few(len(every))
     p = statistics.differs_in_spread(every, [0.0] * len(every))
     why = f"Brown-Forsythe, {len(every):,} stretches: p {shown(p)}, has to be < 0.001"
     return [float(np.std(pace)) for pace in paces], Test(p < statistics.LEVEL, why)
@@ -65,9 +76,11 @@ def _global_pattern(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
             for steps in together(run)
         ]
         tables += several
-        largest += [max(float(t.max() / t.sum()) for t in several if t.sum())] if several else []
-    if not largest:
-        return [], Test(None, "no run has records of a time in which all workers train")
+        shares = [float(t.max() / t.sum()) for t in several if t.sum()]
+        largest += [max(shares)] if shares else []
+    records = sum(int(table.sum()) for table in tables)
+    if records < _LEAST_RECORDS:
+        return [], _too_few(records)
     p = statistics.uniform([table.tolist() for table in tables])
     why = f"Pearson, remainders by {len(tables[0])}: p {shown(p)}, has to be > 0.001"
     return largest, Test(p > statistics.LEVEL, why)

@@ -93,6 +93,15 @@ def in_rounds(run: RunFigures) -> RunFigures:
     return replace(run, workers=workers, global_steps=27_500)
 
 
+def test_a_handful_of_records_shows_no_pattern_and_no_variation() -> None:
+    """Of a run that was short: nothing is to be said, neither good nor bad."""
+    run = good_runs()[0]
+    few = tuple(replace(worker, steps=worker.steps[-3:]) for worker in run.workers)
+    found = verdicts([replace(run, workers=few)])
+    for name in ("global-varies", "global-no-pattern"):
+        assert found[name].verdict is Word.INSUFFICIENT_RUNS
+
+
 def test_a_synchronous_run_that_is_labelled_async_is_caught() -> None:
     sync = [in_rounds(run) for run in good_runs()]
     found = off(verdicts(sync))
