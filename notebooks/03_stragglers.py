@@ -169,8 +169,8 @@ steps.sort_values("staleness").tail(5)[["task", "seconds", "local_step", "stalen
 # Each step of `worker-1` with a staleness of a hundred or more was caught: it had read the
 # parameters, stood still for half a second, and then applied a gradient for parameters that the
 # others had long left behind. A pause that falls between two steps makes nothing stale: the worker
-# reads anew when it wakes up. Between reading and applying it spends about half of its time, so
-# that of four pauses about two are caught; run the cell again, and it may be another number. At a
+# reads anew when it wakes up. Between reading and applying it spends less than half of its time, so
+# that of four pauses one or two are caught; run the cell again, and it may be another number. At a
 # rate of 0.01 a few such updates among 3,300 do nothing that one could see.
 #
 # </details>
