@@ -185,6 +185,9 @@ for source, values in (("ours", accuracy), ("printed", printed_accuracy)):
 # between 0.8435 and 0.8779: lower, after as many epochs, since there are a third of the updates at
 # the same rate ([evidence](../docs/evidence/chapter.md)).
 #
+# `lab reproduce book-async --quick` judges each claim of the chapter by bands like the one above,
+# from several runs ([reproduce](../docs/reproduce.md)).
+#
 # Run printed programs yourself, unchanged: `lab run --listing their_program.py --cluster
 # clusters/book.yaml` ([listings](../docs/listings.md)). Where each passage of the chapter is found
 # in the lab is in the [chapter map](../docs/chapter-map.md).
