@@ -126,13 +126,20 @@ def accuracy(vector):
     return share_correct(logits, mnist.test.labels)
 
 
-# ---- 6. All begin together, when the last of them is ready.
-step, vector, finished = ps.read_blocking()
+def steps_so_far():
+    """How many updates the parameter server has made so far."""
+    return ps.read_blocking()[0].numpy()
+
+
+# ---- 6. All begin together, when the last of them is ready; one that joins late has a step to wait
+# for. Then each takes the parameters as they are now.
+finished = ps.read_blocking()[2]
 if finished[flags.task_index]:
     raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
 make_steps.get_concrete_function()
 recorder.write("event", status="ready", message=f"the parameters are on {address}")
-wait_for_start()
+wait_for_start(steps_so_far)
+step, vector, _ = ps.read_blocking()
 
 # ---- 7. The training.
 local_step = last_recorded = 0

@@ -172,7 +172,7 @@ while len(session.run(missing_variables)):
     time.sleep(0.2)
 images.load(session)
 recorder.write("event", status="ready", message=f"the parameters are on {global_step.device}")
-wait_for_start()
+wait_for_start(lambda: session.run(global_step))
 
 # ---- 7. The training: each call makes many steps.
 local_step = last_recorded = 0

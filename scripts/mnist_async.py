@@ -181,7 +181,8 @@ while len(session.run(missing_variables)):
     time.sleep(0.2)
 places = ", ".join(f"{variable.op.name} on {variable.device}" for variable in variables.values())
 recorder.write("event", status="ready", message=places)
-wait_for_start()  # All begin together, when the last of them is ready.
+# All begin together, when the last of them is ready; one that joins late has a step to wait for.
+wait_for_start(lambda: session.run(global_step))
 if keeper:
     leaving.first(lambda: keeper.save(session, session.run(global_step)))
 

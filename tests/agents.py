@@ -123,9 +123,16 @@ class Stage:
         """What the agent says."""
         return self.folder / f"{task}.out"
 
-    def submit(self, program: str, *args: str, run_id: str = "r1", **more: object) -> Request:
+    def submit(
+        self,
+        program: str,
+        *args: str,
+        run_id: str = "r1",
+        experiment: str = "test",
+        **more: object,
+    ) -> Request:
         """Hand in a request."""
-        request = Request(run_id, "test", program, args, self.cluster, **more)  # type: ignore[arg-type]
+        request = Request(run_id, experiment, program, args, self.cluster, **more)  # type: ignore[arg-type]
         submit(self.volume, request)
         return request
 

@@ -61,7 +61,6 @@ class Recipe:
         flags: The program's flags.
         quick_flags: Those that `--quick` adds, or changes.
         start: Task to the moment at which it starts.
-        quick_start: The same for `--quick`, where another one is needed.
         faults: What is done to it, a line each.
         repeats: How often at most; None: as often as is asked for.
     """
@@ -72,7 +71,6 @@ class Recipe:
     flags: Mapping[str, Any]
     quick_flags: Mapping[str, Any]
     start: Mapping[str, str]
-    quick_start: Mapping[str, str]
     faults: tuple[str, ...] = ()
     repeats: int | None = None
 
@@ -106,15 +104,13 @@ def load(name: str) -> Source:
 
 def _recipe(role: str, raw: Mapping[str, Any]) -> Recipe:
     experiment = raw["experiment"]
-    start = raw.get("start", {})
     return Recipe(
         role=role,
         experiment=experiment,
         quick=raw.get("quick", experiment),
         flags=raw.get("flags", {}),
         quick_flags=raw.get("quick_flags", {}),
-        start=start,
-        quick_start=raw.get("quick_start", start),
+        start=raw.get("start", {}),
         faults=tuple(raw.get("faults", ())),
         repeats=raw.get("repeats"),
     )

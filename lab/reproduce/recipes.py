@@ -52,7 +52,7 @@ def wanted(recipe: Recipe, *, quick: bool) -> Wanted:
     if not quick:
         return Wanted(recipe.experiment, recipe.flags, recipe.start, recipe.faults)
     flags = {**recipe.flags, **recipe.quick_flags}
-    return Wanted(recipe.quick, flags, recipe.quick_start, recipe.faults)
+    return Wanted(recipe.quick, flags, recipe.start, recipe.faults)
 
 
 def points(source: Source, repeats: int) -> list[Point]:

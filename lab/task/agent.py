@@ -33,6 +33,7 @@ from lab.task.volume import VolumeBusy, submit
 
 _POLL_S = 0.1
 _STEADY_POLL_S = 0.3  # a program's end wakes the agent at once
+_TOGETHER_POLL_S = 0.005  # a task: those that wait for each other are to begin together
 _SUBMIT_AGAIN_S = 1.0
 _EXIT_USAGE = 2
 
@@ -122,14 +123,23 @@ class Agent:
                 code = self._verdict.exit_code() if self._idle() and self._verdict else None
                 if code is not None:
                     return self._conclude(code)
-                steady = self._execution is not None and self._execution.is_steady
-                self._stop.wait(_STEADY_POLL_S if steady else _POLL_S, self._wakes())
+                self._stop.wait(self._pause_s(), self._wakes())
             self._wind_up(self._stop.reason)
         finally:
             if self._execution is not None:
                 self._execution.abort()
         self._presence.leave()
         return int(leads)
+
+    def _pause_s(self) -> float:
+        """How long nothing is looked at, unless something wakes the agent."""
+        if self._execution is None:
+            return _POLL_S
+        if self._execution.is_steady:
+            return _STEADY_POLL_S
+        if self._execution.is_waiting:
+            return min(_POLL_S, _TOGETHER_POLL_S * self._execution.tasks)
+        return _POLL_S
 
     def _wakes(self) -> tuple[int, ...]:
         return self._execution.wakes if self._execution is not None else ()

@@ -18,7 +18,7 @@ from lab.task.output import Output
 from lab.task.own_status import OwnStatus
 from lab.task.place import Place
 from lab.task.presence import Pulses
-from lab.task.protocol import Attempt, Request, TaskStatus, Volume
+from lab.task.protocol import Attempt, Request, TaskStatus, Volume, write_atomically
 from lab.task.stall import Stall
 from lab.task.starter import WAITS, Starter
 from lab.task.states import Cause, State
@@ -73,6 +73,7 @@ class Execution:
         self._output: Output | None = None
         self._to_start = True  # the program is to be started as soon as the gate is open
         self._waits_for = ""  # why it is not training yet, in words
+        self._joins_at = ""  # the step that its program waits for by itself, in words
         self._again: str | None = None  # why the program is ended only to be started again
         self._oom_kills: int | None = None  # before the program was started
         self._leaves = False  # this agent is told to go, and may come back
@@ -88,6 +89,16 @@ class Execution:
     def is_steady(self) -> bool:
         """Whether training goes on and nothing is due, so that a look now and then will do."""
         return self._is_steady
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its program is ready, and waits for the others to be."""
+        return self._now.state is State.READY and bool(self._waits_for) and self._request.waits
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks the run has."""
+        return len(self._request.tasks())
 
     @property
     def wakes(self) -> tuple[int, ...]:
@@ -232,13 +243,15 @@ class Execution:
         """Give the program the word to train as soon as it may."""
         word = self._volume.start(self.run_id, self._place.task)
         if self._output is None or not self._request.waits or word.exists():
+            at = None if self._now.state is State.TRAINING else self._gate.joins_at(seen)
             self._waits_for = ""
+            self._joins_at = f"joins at step {at:,}" if at else ""
         elif not self._gate.may_train(seen):
             self._waits_for = self._gate.waits_for(seen) if self._output.started else ""
         else:
             try:
                 word.parent.mkdir(exist_ok=True)
-                word.touch()
+                write_atomically(word, str(self._gate.joins_at(seen) or ""), durable=False)
             except OSError as error:
                 self.stop(self._cannot_write(error))
 
@@ -287,7 +300,7 @@ class Execution:
             reason=self._now.reason if state is State.STARTING else "",
             global_step=output.global_step,
             stepped_unix=output.stepped_unix,
-            message=self._waits_for or self._disturbances.under or output.message,
+            message=self._waits_for or self._joins_at or self._disturbances.under or output.message,
         )
 
     def _disturb(self, seen: Mapping[str, TaskStatus]) -> None:

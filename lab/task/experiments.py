@@ -54,6 +54,8 @@ class Experiment:
         tensorflow: The TensorFlow that its image has.
         gang: Whether all tasks start again together when one does: what they hold between them
             does not survive the end of one.
+        joins_at_step: Whether its program looks itself whether the global step has come at which a
+            task joins: the states that agents write tell it a second late.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Experiment:
     flags: Mapping[str, ProgramFlag] = field(default_factory=dict)
     steps_add_up: bool = False
     gang: bool = False
+    joins_at_step: bool = False
     policy: Policy = FAIL
     faults: tuple[str, ...] = ()
     results: tuple[str, ...] = ()
@@ -155,6 +158,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             jobs=("ps", "worker"),
             flags=_MNIST_FLAGS,
             steps_add_up=True,
+            joins_at_step=True,
         ),
         Experiment(
             name="sync",
@@ -174,6 +178,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             args=("--model=mlp", "--global_steps=50000"),
             flags=_MNIST_FLAGS,
             steps_add_up=True,
+            joins_at_step=True,
         ),
         Experiment(
             name="sync-mlp",
@@ -194,6 +199,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             counts={"ps": 1},
             flags=_FAST_FLAGS,
             steps_add_up=True,
+            joins_at_step=True,
         ),
         Experiment(
             name="async-unrolled",
@@ -204,6 +210,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             counts={"ps": 1},
             flags=_UNROLLED_FLAGS,
             steps_add_up=True,
+            joins_at_step=True,
         ),
         Experiment(
             name="sync-fast",

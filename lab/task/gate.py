@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, TaskStatus
 from lab.task.states import ENDED, State
 from lab.task.when import When, parse_when
@@ -69,7 +70,7 @@ class Gate:
     def may_train(self, states: Mapping[str, TaskStatus]) -> bool:
         """Whether it may train: all are ready that it is not scheduled to come after."""
         when = self._when(states)
-        if when is not None and not self._has_come(when, states):
+        if when is not None and not self._has_come(when, states) and not self.joins_at(states):
             return False
         return all(
             states[task].state in _UNDER_WAY or states[task].state.ended
@@ -77,10 +78,16 @@ class Gate:
             if task not in self._schedule
         )
 
+    def joins_at(self, states: Mapping[str, TaskStatus]) -> int | None:
+        """The global step that its program has to wait for by itself once it may train, if any."""
+        when = self._when(states)
+        experiment = None if self._request.own else EXPERIMENTS.get(self._request.experiment)
+        return when.steps if when and experiment and experiment.joins_at_step else None
+
     def waits_for(self, states: Mapping[str, TaskStatus]) -> str:
         """What a task waits for that may not train yet, in words."""
         when = self._when(states)
-        if when is not None and not self._has_come(when, states):
+        if when is not None and not self._has_come(when, states) and not self.joins_at(states):
             return f"waits: it is to start {when}" + (" after the others" * (when.steps is None))
         missing = self._behind(states) or [
             task

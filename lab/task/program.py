@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -51,10 +51,21 @@ def run_directory(environment: Mapping[str, str] | None = None) -> Path | None:
     return Path(value) if value else None
 
 
-def wait_for_start(environment: Mapping[str, str] | None = None) -> None:
-    """Wait until the task agent gives the word to train; by hand there is nothing to wait for."""
+def wait_for_start(
+    global_step: Callable[[], int] | None = None, environment: Mapping[str, str] | None = None
+) -> None:
+    """Wait until the task agent gives the word to train; by hand there is nothing to wait for.
+
+    Args:
+        global_step: Asks for the global step, where the program may have to wait for one: the
+            word then names the step at which this task joins (`joins_at_step` of an experiment).
+        environment: The variables; the process's own by default.
+    """
     word = (os.environ if environment is None else environment).get("LAB_START")
     while word and not Path(word).exists():
+        time.sleep(_LOOK_S)
+    joins_at = Path(word).read_text() if word and global_step else ""
+    while joins_at and global_step and global_step() < int(joins_at):
         time.sleep(_LOOK_S)
 
 

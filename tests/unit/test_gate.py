@@ -27,7 +27,8 @@ class Clock:
 
 
 def request(**more: object) -> Request:
-    return Request("r1", "async", "mnist_async.py", (), CLUSTER, **more)  # type: ignore[arg-type]
+    asked = Request("r1", "async", "mnist_async.py", (), CLUSTER)
+    return replace(asked, **more)  # type: ignore[arg-type]
 
 
 def states(state: State = State.READY, **others: State | TaskStatus) -> dict[str, TaskStatus]:
@@ -82,7 +83,7 @@ def test_all_train_when_the_last_is_ready() -> None:
 
 
 def test_who_comes_later_is_not_waited_for_and_joins_at_its_step() -> None:
-    asked = request(start={"worker-2": "after 500 steps"})
+    asked = request(experiment="sync", start={"worker-2": "after 500 steps"})
     others = Gate(asked, "worker-0")
     late = Gate(asked, "worker-2")
     seen = states(worker_2=State.STARTING)
@@ -94,6 +95,20 @@ def test_who_comes_later_is_not_waited_for_and_joins_at_its_step() -> None:
     at_500 = states(worker_0=TaskStatus("worker-0", State.TRAINING, global_step=500))
     assert not late.may_train(at_499)
     assert late.may_train(at_500)
+
+
+def test_a_program_that_looks_itself_may_train_before_its_step() -> None:
+    asked = request(start={"worker-2": "after 500 steps", "worker-1": "10s"})
+    late = Gate(asked, "worker-2")
+    assert not late.may_train(states(worker_0=State.STARTING))
+    assert late.may_train(states())
+    assert late.joins_at(states()) == 500
+    assert Gate(asked, "worker-1").joins_at(states()) is None
+    assert Gate(asked, "worker-0").joins_at(states()) is None
+    again = states(worker_2=TaskStatus("worker-2", State.STARTING, attempt=1))
+    assert late.joins_at(again) is None
+    own = replace(asked, own=True)
+    assert Gate(own, "worker-2").joins_at(states()) is None
 
 
 def test_a_program_that_cannot_wait_is_started_at_its_step() -> None:

@@ -180,6 +180,29 @@ def test_the_recorder_is_light() -> None:
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.parametrize(
+    ("word", "asked"), [("", []), ("3", [1, 2, 3]), ("1", [1])], ids=["none", "third", "first"]
+)
+def test_a_program_waits_for_its_word_and_for_its_step(
+    tmp_path: Path, word: str, asked: list[int]
+) -> None:
+    path = tmp_path / "word"
+    path.write_text(word)
+    done = run_program(
+        f"""
+        from lab.task.program import wait_for_start
+        asked = []
+        def global_step():
+            asked.append(len(asked) + 1)
+            return asked[-1]
+        wait_for_start(global_step, {{"LAB_START": {str(path)!r}}})
+        wait_for_start(environment={{"LAB_START": {str(path)!r}}})
+        print(asked)
+        """
+    )
+    assert done.stdout == f"{asked}\n"
+
+
 PEER_LOST = r"From /job:worker/replica:0/task:0:\nFrom /job:ps/replica:0/task:1"
 
 

@@ -98,6 +98,15 @@ def test_a_task_that_comes_later_joins_at_its_step(crew: Crew) -> None:
     crew.wait_state("worker-1", State.TRAINING)
 
 
+def test_a_program_that_looks_itself_is_told_its_step(crew: Crew) -> None:
+    crew.begin(experiment="async", start={"worker-1": "after 5,000 steps"})
+    crew.ready(0)
+    word = crew.volume.start("r1", "worker-1")
+    wait_for(word.exists, "its word")
+    assert word.read_text() == "5000"
+    assert crew.volume.start("r1", "worker-0").read_text() == ""
+
+
 def test_a_task_with_a_time_is_pending_until_then(crew: Crew) -> None:
     crew.begin(start={"worker-1": "1.5s"})
     crew.ready(0)
