@@ -41,7 +41,7 @@ lint: $(VENV)/.dev  ## formatting, lint and strict types
 golden: $(VENV)/.dev  ## write the expected outputs in tests/golden anew; read the diff before you commit
 	$(BIN)/python -m pytest tests/unit/test_golden.py --update-golden
 
-bench: $(VENV)/.dev  ## measure everything into benchmarks/RESULTS.md (two hours; nothing else may run)
+bench: $(VENV)/.dev  ## measure everything into benchmarks/RESULTS.md (two and a half hours; nothing else may run)
 	$(BIN)/python -m benchmarks
 
 results: $(VENV)/.dev  ## train what the book tells of, and write the README's results (6 minutes)

@@ -1,6 +1,6 @@
 """Measure, and write `benchmarks/RESULTS.md`.
 
-    python -m benchmarks                                       everything, two hours
+    python -m benchmarks                                       everything, two and a half hours
     python -m benchmarks throughput --backend local            one measurement
     python -m benchmarks collector --quick                     a look at whether it works
 

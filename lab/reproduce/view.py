@@ -35,7 +35,7 @@ _CLAIM: Final = 29
 
 def verdicts_table(verdicts: Sequence[Verdict]) -> Table:
     """A row for each claim: the source's value, ours with its interval, the band, the verdict."""
-    heads = ["claim", ">source", ">ours, 95%", ">band", "verdict"]
+    heads = ["claim", ">source", ">ours, 95%", ">band of ours", "verdict"]
     return table_of(heads, (_row(verdict) for verdict in verdicts))
 
 
@@ -85,7 +85,8 @@ def _ours(verdict: Verdict) -> str:
         return ""
     if ours.low is None or ours.high is None or ours.low == ours.high or ours.n < LEAST_RUNS:
         return _number(ours.mean)
-    return f"{_number(ours.mean)} ±{_number((ours.high - ours.low) / 2)}"
+    half = (ours.high - ours.low) / 2
+    return f"{_number(ours.mean)} ±" + (f"{half:,.0f}" if _is_whole(ours.mean) else f"{half:.4f}")
 
 
 def _band(band: Interval) -> str:
@@ -95,4 +96,8 @@ def _band(band: Interval) -> str:
 
 def _number(value: float) -> str:
     """Digits enough to compare: whole steps, shares and losses with four decimals."""
-    return f"{value:,.0f}" if abs(value) >= _WHOLE or value == int(value) else f"{value:.4f}"
+    return f"{value:,.0f}" if _is_whole(value) else f"{value:.4f}"
+
+
+def _is_whole(value: float) -> bool:
+    return abs(value) >= _WHOLE or value == int(value)
