@@ -17,9 +17,19 @@ def figure(value: float | None, unit: str) -> str:
     return "" if value is None else _FORMS.get(unit, _plain)(value)
 
 
-def signed(value: float | None, unit: str) -> str:
-    """A difference: what is more has a sign, too."""
-    return f"+{figure(value, unit)}" if value and value > 0 else figure(value, unit)
+def signed(value: float | None, unit: str, beside: float | None = None) -> str:
+    """A difference: what is more has a sign, too.
+
+    Args:
+        value: The difference.
+        unit: Its unit.
+        beside: A figure that it is a difference to: of seconds it is told in seconds.
+    """
+    if value is None:
+        return ""
+    is_long = unit == "s" and beside is not None and abs(beside) >= _SHORT_S
+    text = seconds(value) if is_long else figure(value, unit)
+    return f"+{text}" if value > 0 else text
 
 
 def ratio(value: float | None) -> str:

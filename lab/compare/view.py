@@ -138,7 +138,7 @@ def _figures_line(row: Row, block: list[int]) -> list[Cell]:
     for place in block[1:]:
         cells += [
             figure(row.values[place], row.unit),
-            signed(differences[place], row.unit),
+            signed(differences[place], row.unit, row.values[0]),
             ratio(ratios[place]),
         ]
     return cells

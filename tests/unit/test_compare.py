@@ -12,6 +12,7 @@ import pytest
 
 from lab.cli import main
 from lab.compare.figures import Row, rows
+from lab.compare.forms import signed
 from lab.compare.making import differing, made
 from lab.run.directory import RunDir, RunInfo
 from lab.task.policy import OnFailure
@@ -221,3 +222,9 @@ def test_no_number_is_no_figure(tmp_path: Path, compare: Callable[..., str]) -> 
     make(tmp_path, B)
     found = {row["name"]: row for row in json.loads(compare(A, B, "--json"))["figures"]}
     assert found["last loss of a worker"]["values"] == [None, 0.5]
+
+
+def test_a_difference_is_told_as_what_it_is_a_difference_to() -> None:
+    assert signed(-0.089, "s", 24.8) == "-0.1 s"
+    assert signed(0.005, "s", 0.01) == "+5.00 ms"
+    assert signed(None, "s", 24.8) == ""
