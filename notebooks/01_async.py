@@ -168,8 +168,7 @@ ends.assign(time_unix=ends["time_unix"] - ends["time_unix"].min())
 # ## Late to the party
 #
 # A worker that starts late finds a training that has gone on without it. Here are two epochs, and
-# `worker-2` is held back until the others have made 600 updates (and a little longer: it takes up
-# to a second until that is noticed):
+# `worker-2` is held back until the others have made 600 updates:
 
 # %%
 late = api.run(

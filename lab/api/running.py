@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -36,6 +37,7 @@ from lab.run.telemetry import watched
 from lab.sweep.progress import Watcher
 from lab.task.experiments import Experiment
 from lab.task.protocol import STALL_S
+from lab.task.results import is_number
 
 
 def run(
@@ -54,7 +56,7 @@ def run(
     keep: bool = False,
     check: bool = True,
     quiet: bool = False,
-    args: Sequence[str] = (),
+    args: str | Sequence[str] = (),
     **flags: object,
 ) -> Run:
     """Train an experiment from its start to its end.
@@ -77,7 +79,7 @@ def run(
         keep: Leave the environment up that this run boots; the next one is quicker.
         check: Whether a run that does not succeed, or finds what it should not, is an error.
         quiet: Say nothing but warnings.
-        args: Words for a program of your own.
+        args: Words for a program of your own, or one.
         **flags: Flags of the program: `epochs=3`, `learning_rate=0.1`.
 
     Returns:
@@ -92,11 +94,15 @@ def run(
         raise LabError("a run is made in the main thread, which hears Ctrl-C", "call it there")
     if backend not in BACKENDS:
         raise InputError(f"backend: no {backend!r}", f"choose one of {', '.join(BACKENDS)}")
+    for name, value in (("stall", stall), ("ready_within", ready_within)):
+        if value is not None and not (is_number(value) and math.isfinite(value) and value >= 0):
+            mend = "give one, such as 30; 0: no limit"
+            raise InputError(f"{name}: {value!r} is no number of seconds", mend)
     tell = _nothing if quiet else say
     model, path = described(cluster)
     root = project.find_root(path or Path(project.DEFAULT_CLUSTER))
     wanted, own = _subject(str(experiment), model, path, root)
-    words = (*wanted.args, *_own_words(own, wanted, flags), *args)
+    words = (*wanted.args, *_own_words(own, wanted, flags), *_listed(args))
     data = project.check_data_dir(None if data_dir is None else str(data_dir), wanted)
     draft = planning.draft(model, gpus, explain=False, tensorflow=wanted.tensorflow)
     agreed = terms(
@@ -133,6 +139,10 @@ def run(
     if check:
         judge(made, summary)
     return Run(made)
+
+
+def _listed(words: str | Sequence[str]) -> Sequence[str]:
+    return (words,) if isinstance(words, str) else words
 
 
 def _subject(

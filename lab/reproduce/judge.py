@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -120,6 +121,9 @@ def _by_value(claim: Claim, runs: Sequence[RunFigures], oracle: Oracle | None) -
     """A claim that each run has a number of."""
     found = [(run, measures.value(claim, run)) for run in runs]
     values = [value for _, value in found if value is not None]
+    odd = [run.run_id for run, value in found if value is not None and not math.isfinite(value)]
+    if odd:
+        return _verdict(claim, [], None, Word.OUTSIDE_BAND, f"no number in run {odd[0]}")
     if len(values) < len(found):
         untold = next(run.run_id for run, value in found if value is None)
         return _verdict(claim, values, None, Word.OUTSIDE_BAND, f"run {untold} does not tell it")

@@ -26,7 +26,8 @@ _LEAST_EPOCHS: Final = 8
 def _slowed_worker(run: RunFigures) -> int | None:
     """The index of the worker that a fault slows; None where it names no single one."""
     tasks = [f"worker-{index}" for index in range(len(run.workers))]
-    slowed = [fault.split()[1] for fault in run.faults if len(fault.split()) > 1]
+    parts = [fault.split() for fault in run.faults if fault.startswith("slow")]
+    slowed = [words[1] for words in parts if len(words) > 1]
     return next((tasks.index(task) for task in slowed if task in tasks), None)
 
 

@@ -72,7 +72,10 @@ def role_of_point(point: Point) -> str:
 
 def role_of_run(run: RunFigures, source: Source) -> str | None:
     """The role that a run has for a source; None: it answers to none of its claims."""
-    mine = _kind(run.experiment, run.start, run.faults)
+    try:
+        mine = _kind(run.experiment, run.start, run.faults)
+    except ValueError:  # a run.json that no lab has written
+        return None
     for role, recipe in source.recipes.items():
         if mine == _kind(recipe.experiment, recipe.start, recipe.faults):
             return role

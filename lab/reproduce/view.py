@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -100,4 +101,4 @@ def _number(value: float) -> str:
 
 
 def _is_whole(value: float) -> bool:
-    return abs(value) >= _WHOLE or value == int(value)
+    return math.isfinite(value) and (abs(value) >= _WHOLE or value == int(value))

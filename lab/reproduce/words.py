@@ -87,7 +87,7 @@ def _global_pattern(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
 
 
 def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
-    """The accuracy of the worker that ends last, less that of the one that ends first."""
+    """The accuracy of the worker that ends last, less the best of the others'."""
     gains = []
     for run in runs[claim.role]:
         tests = [
@@ -96,7 +96,8 @@ def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
             if worker.tested_at is not None and worker.accuracy is not None
         ]
         if len(tests) > 1:
-            gains.append(max(tests)[1] - min(tests)[1])
+            *others, last = sorted(tests)
+            gains.append(last[1] - max(accuracy for _, accuracy in others))
     if len(gains) < statistics.LEAST_RUNS:
         return gains, Test(None, f"{len(gains)} runs, and the test needs {statistics.LEAST_RUNS}")
     p = statistics.above_zero(gains)
@@ -120,23 +121,23 @@ def _same_losses(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
         for run in runs[claim.role]
     ]
     every = [loss for losses in several for loss in losses]
-    if not every:
-        return [], Test(None, "no run has recorded a loss there")
-    p = statistics.differ(claim.keys["printed"], every)
+    printed = claim.keys["printed"]
+    if 2 / math.comb(len(every) + len(printed), len(printed)) >= statistics.LEVEL:
+        return [], Test(None, f"{len(every)} losses recorded there, too few for the test")
+    p = statistics.differ(printed, every)
     why = f"Mann-Whitney, {len(every)} losses: p {shown(p)}, has to be > 0.001"
     return [float(np.mean(x)) for x in several if x], Test(p > statistics.LEVEL, why)
 
 
 def _in_step(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     """How far a worker's own count is from the global one, at most: a round, synchronously."""
+    if not all(worker.steps for run in runs[claim.role] for worker in run.workers):
+        return [], Test(None, "a worker has recorded no step")
     found = [
-        float(max((abs(s.total - s.local) for w in run.workers for s in w.steps), default=0))
+        float(max(abs(s.total - s.local) for w in run.workers for s in w.steps))
         for run in runs[claim.role]
     ]
-    most = max(len(run.workers) for run in runs[claim.role])
-    return found, Test(
-        max(found) <= most, f"local and global step differ by {max(found):g} at most"
-    )
+    return found, Test(max(found) <= 1, f"local and global step differ by {max(found):g} at most")
 
 
 def losses_of_updates(run: RunFigures) -> list[float]:
@@ -154,7 +155,7 @@ def _unsteadiness(run: RunFigures) -> list[float]:
     Of neighbours, so that the loss's way down does not count; of pairs that share none, so that
     the ratios are independent; by logarithms, so that a higher loss does not count as a wilder one.
     """
-    losses = [loss for loss in losses_of_updates(run) if loss > 0]
+    losses = [loss for loss in losses_of_updates(run) if 0 < loss < math.inf]
     late = losses[len(losses) // 2 :]
     return [math.log(after / before) for before, after in zip(late[::2], late[1::2], strict=False)]
 
@@ -168,6 +169,8 @@ def _steadier(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
         return [], Test(None, "no asynchronous run to compare with")
     p = statistics.differs_in_spread(every, others)
     reference = float(np.std(others))
+    if not reference:
+        return [], Test(None, "too few losses of asynchronous updates")
     shares = [float(np.std(ratios)) / reference for ratios in several if ratios]
     why = (
         f"Brown-Forsythe, {len(every):,} and {len(others):,} pairs: p {shown(p)}, has to be < 0.001"

@@ -135,8 +135,9 @@ def _describe(run: RunDir, environment: Environment, say: Say) -> None:
     """Note what the environment was made from; the run goes on where nobody can tell."""
     try:
         lifecycle.describe(run, environment)
-    except LabError as error:
-        say(f"{error.what}; what the environment was made from stays unknown")
+    except (LabError, OSError) as error:
+        what = error.what if isinstance(error, LabError) else str(error)
+        say(f"{what}; what the environment was made from stays unknown")
 
 
 def _stop(run: RunDir, environment: Environment, view: View) -> None:

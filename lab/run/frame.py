@@ -75,6 +75,7 @@ def records_frame(
         LabError: `run.json` is missing or unreadable.
     """
     damaged: list[str] = []
+    tasks = [tasks] if isinstance(tasks, str) else tasks
     names = [task for task in recorded_tasks(run) if tasks is None or task in tasks]
     parts = [part for task in names for part in _parts(run.records(task), task, damaged)]
     frame = pd.DataFrame(_together(parts), copy=False)

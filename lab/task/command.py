@@ -62,6 +62,7 @@ def environ(
 ) -> dict[str, str]:
     """The environment variables: the agent's own, and what tells the program who it is."""
     kept = _kept(inherited)
+    word = Volume(place.runs).start(request.run_id, place.task)
     config = {"cluster": request.cluster, "task": {"type": place.job, "index": place.index}}
     return {
         **(_OF_OWN_PROGRAMS if request.own else _of_experiments(kept, place.tensorflow)),
@@ -74,7 +75,8 @@ def environ(
         "LAB_RUN_ID": request.run_id,
         "LAB_ATTEMPT": str(attempt),
         "LAB_RUN_DIR": str(Volume(place.runs).run(request.run_id)),
-        "LAB_START": str(Volume(place.runs).start(request.run_id, place.task)),
+        # Nobody gives a program of the user's own the word: it begins at once, as by hand.
+        **({"LAB_START": str(word)} if request.waits else {}),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -263,7 +264,9 @@ class Execution:
         self._to_start = True
 
     def _count(self, ended: Attempt) -> None:
-        """Begin a further attempt."""
+        """Begin a further attempt, which gets a word of its own."""
+        with contextlib.suppress(OSError):  # what fails to be written is told
+            self._volume.start(self.run_id, self._place.task).unlink(missing_ok=True)
         peers = self._statuses.refresh().values() if self._request.gang else ()
         attempt = max([self._now.attempt + 1, *(peer.attempt for peer in peers)])
         self._status.write(

@@ -16,6 +16,9 @@ FOLDER: Final = "tb"
 EVENTS: Final = "events.out.tfevents.lab"
 """The file of events that is made of a task's records; a program may have put its own beside it."""
 
+OWN: Final = "own"
+"""What stands before the directories of a program's own summaries: one may be called as a task."""
+
 _MARK: Final = "tfevents"
 """What TensorBoard knows a file of events by, anywhere in its name."""
 
@@ -79,7 +82,7 @@ def places(run: RunDir) -> dict[str, Path]:
     """Every directory of a run that holds events, by the name that it has in TensorBoard.
 
     What is made of the records has the task's name; a program's own summaries have that of their
-    directory, and where it wrote them beside, they are shown together.
+    directory in the run, below `own`; those that lie beside the former are shown with them.
     """
     found: dict[str, Path] = {}
     for folder, names, files in os.walk(run.path):
@@ -88,8 +91,9 @@ def places(run: RunDir) -> dict[str, Path]:
         if any(_MARK in file for file in files):
             inside = path.relative_to(run.path)
             task = inside.parent == Path(FOLDER)
-            found[inside.name if task else inside.as_posix()] = path
-            names.clear()  # TensorBoard itself looks below
+            found[inside.name if task else (Path(OWN) / inside).as_posix()] = path
+            if path != run.path:
+                names.clear()  # TensorBoard itself looks below
     return found
 
 

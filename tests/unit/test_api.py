@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import subprocess
 import sys
 import threading
@@ -183,6 +184,9 @@ def test_what_is_wrong_is_said_before_anything_starts(environment: FakeEnvironme
     assert refusal(epoch=3) == (
         "'async' has no flag 'epoch'; did you mean 'epochs'? see `lab experiments async`"
     )
+    for name, value in (("stall", "5m"), ("stall", -1), ("ready_within", math.nan)):
+        said = f"{name}: {value!r} is no number of seconds; give one, such as 30; 0: no limit"
+        assert refusal(**{name: value}) == said
     assert refusal(epochs=0).startswith("epochs: '0' is not a whole number from 1")
     assert refusal(epochs="3; rm").startswith("epochs: '3; rm' is not")
     assert refusal(backend="cloud") == ("backend: no 'cloud'; choose one of auto, local, compose")
@@ -204,6 +208,8 @@ def test_a_program_of_ones_own_gets_its_words(environment: FakeEnvironment) -> N
     api.run("mine.py", args=["--depth=3"], quiet=True)
     (request,) = environment.runs()
     assert (request.own, request.args) == (True, ("--depth=3",))
+    api.run("mine.py", args="--depth=4", quiet=True)
+    assert environment.runs()[-1].args == ("--depth=4",)
 
 
 def test_a_switch_is_given_or_left_out(environment: FakeEnvironment) -> None:

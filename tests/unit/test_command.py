@@ -37,6 +37,12 @@ def test_a_printed_program_alone_is_in_no_cluster(request_: Request, has_a_clust
     assert ("TF_CONFIG" in environ(PLACE, request_, 0, {})) == has_a_cluster
 
 
+@pytest.mark.parametrize(("own", "waits"), [(True, False), (False, True)])
+def test_a_program_waits_for_a_word_that_somebody_gives(own: bool, waits: bool) -> None:
+    """A copy of one of the lab's programs is the user's own, and begins at once."""
+    assert ("LAB_START" in environ(PLACE, replace(ALONE, own=own), 0, {})) == waits
+
+
 @pytest.mark.parametrize(
     ("switches", "words"),
     [

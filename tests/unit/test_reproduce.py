@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -13,6 +14,7 @@ from lab.reproduce.claims import NAMES, Source, load
 from lab.reproduce.figures import RunFigures, Step, WorkerFigures
 from lab.reproduce.judge import Verdict, Word, judge
 from lab.reproduce.oracle import load_trainings, of_mode
+from lab.reproduce.view import verdicts_table
 from tests.unit.reproducing import chapter_run, training
 
 SEEDS = (1, 2, 3)
@@ -206,6 +208,40 @@ def test_a_figure_that_was_not_recorded_does_not_pass() -> None:
     assert found["accuracy.worker-0"].verdict is Word.OUTSIDE_BAND
     assert found["loss.worker-0.epoch-9"].verdict is Word.OUTSIDE_BAND
     assert found["global-varies"].verdict is Word.INSUFFICIENT_RUNS
+
+
+def test_the_one_that_ends_last_has_to_be_better_than_every_other() -> None:
+    def with_best(run: RunFigures, best: float) -> RunFigures:
+        first, second, last = run.workers
+        return replace(run, workers=(first, replace(second, accuracy=best), last))
+
+    good = verdicts(good_runs())["last-tests-best"]
+    assert good.verdict is Word.PASS
+    worse = verdicts([with_best(run, 0.95) for run in good_runs()])["last-tests-best"]
+    assert worse.verdict is Word.OUTSIDE_BAND
+    assert worse.ours.mean is not None
+    assert worse.ours.mean < 0
+
+
+def test_a_loss_that_is_no_number_is_outside_and_can_be_shown() -> None:
+    def diverged(step: Step) -> Step:
+        return replace(step, loss=math.nan)
+
+    run = good_runs()[0]
+    workers = tuple(
+        replace(worker, steps=tuple(map(diverged, worker.steps))) for worker in run.workers
+    )
+    found = verdicts([replace(run, workers=workers)])
+    assert found["late-loss"].verdict is Word.OUTSIDE_BAND
+    assert found["late-loss"].ours.mean is None
+    assert "no number" in found["late-loss"].why
+    assert verdicts_table(list(found.values())).row_count == len(found)
+
+
+def test_synchronous_workers_without_a_record_march_in_no_step() -> None:
+    run = replace(chapter_run(1), workers=(WorkerFigures(()),) * 3)
+    found = verdicts([run], load("book-sync"))
+    assert found["in-step"].verdict is Word.INSUFFICIENT_RUNS
 
 
 def late(begins: int) -> RunFigures:

@@ -147,6 +147,18 @@ def test_a_run_that_answers_to_no_claim_is_refused(
     assert "answers to no claim of blog-sync" in capsys.readouterr().err
 
 
+def test_a_run_that_is_under_way_is_not_judged(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce("book-async", "--repeats", "1", "--gpus", "none")
+    run = RunDir(Path("runs") / environment.runs()[0].run_id)
+    run.update(state=State.TRAINING)
+    capsys.readouterr()
+    assert reproduce("book-async", "--runs", run.run_id) == 2
+    said = f"error: run {run.run_id} has not ended, or not all of it is at home; follow it with"
+    assert said in capsys.readouterr().err
+
+
 def fails(volume: Volume, request: Request) -> None:
     for task in request.tasks():
         end(volume, request.run_id, task, State.FAILED, reason="exit code 1", exit_code=1)

@@ -146,19 +146,34 @@ def test_nothing_is_written_through_a_link(run: RunDir, tmp_path: Path) -> None:
 
 def test_a_programs_own_summaries_are_shown_beside(run: RunDir, tmp_path: Path) -> None:
     write_events(run, print)
-    for folder in ("tb/worker-0", "tb/evaluator-0", "my/logs", "my/logs/deeper"):
+    own = ("my/logs", "my/logs/deeper", "worker-0", "worker-0/train")
+    for folder in ("tb/worker-0", "tb/evaluator-0", *own):
         (run.path / folder).mkdir(parents=True, exist_ok=True)
         (run.path / folder / "events.out.tfevents.1.host").write_bytes(b"")
     assert places(run) == {
         "worker-0": run.path / "tb/worker-0",
         "worker-1": run.path / "tb/worker-1",
         "evaluator-0": run.path / "tb/evaluator-0",
-        "my/logs": run.path / "my/logs",
+        "own/my/logs": run.path / "my/logs",
+        "own/worker-0": run.path / "worker-0",
     }
     (tmp_path / "page").mkdir()
     link({"": run, "other": run}, tmp_path / "page")
-    assert (tmp_path / "page/my/logs/deeper/events.out.tfevents.1.host").is_file()
+    assert (tmp_path / "page/own/my/logs/deeper/events.out.tfevents.1.host").is_file()
     assert (tmp_path / "page/other/worker-0" / EVENTS).is_file()
+
+
+def test_summaries_in_the_runs_own_directory_hide_nothing(run: RunDir, tmp_path: Path) -> None:
+    write_events(run, print)
+    (run.path / "events.out.tfevents.1.host").write_bytes(b"")
+    assert places(run) == {
+        "own": run.path,
+        "worker-0": run.path / "tb/worker-0",
+        "worker-1": run.path / "tb/worker-1",
+    }
+    (tmp_path / "page").mkdir()
+    link({"": run}, tmp_path / "page")
+    assert (tmp_path / "page/own/events.out.tfevents.1.host").is_file()
 
 
 def test_files_alone(

@@ -210,6 +210,16 @@ def test_a_global_end_stays_and_own_words_win(environment: FakeEnvironment) -> N
     assert asked(environment).args[-2:] == ("--global_steps=900", "--record_every=5")
 
 
+def test_what_an_experiment_is_run_with_does_not_win_over_the_run_that_goes_on(
+    environment: FakeEnvironment,
+) -> None:
+    failed_run(environment, "--global_steps", "900", name="async-mlp")
+    assert main(["run", "async-mlp", "--gpus", "none", "--resume", "last"]) == 0
+    words = asked(environment).args
+    assert "--model=mlp" in words
+    assert [word for word in words if "global_steps" in word][-1] == "--global_steps=900"
+
+
 def test_epochs_that_are_given_later_count_for_the_first_run_s_workers(
     environment: FakeEnvironment,
 ) -> None:

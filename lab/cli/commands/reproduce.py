@@ -70,6 +70,8 @@ def command(
     if runs is not None:
         found = [_find(word, home) for word in runs]
         given = list({run.path.resolve(): run for run in found}.values())  # each counts once
+        for run in given:
+            _check_ended(run)
         judged = [_judged(source, given, home, strict=name != ALL) for source in sources]
         _finish(judged, json=json)
         return
@@ -110,6 +112,15 @@ def _find(word: str, home: Path) -> RunDir:
     """A run by its directory, or by its id at home."""
     path = Path(word)
     return RunDir(path) if (path / "run.json").is_file() else find_run(word, home)
+
+
+def _check_ended(run: RunDir) -> None:
+    """Refuse a run of which nobody knows yet how it ends."""
+    if not run.read().state.ended:
+        raise InputError(
+            f"run {run.run_id} has not ended, or not all of it is at home",
+            f"follow it with `lab attach {run.run_id}`, or bring it home with `lab collect`",
+        )
 
 
 def _judged(

@@ -158,7 +158,7 @@ def command(
     known = backends()
     resumes = None
     if resume is not None:
-        resumes, argv = resumed(resume, home, wanted, argv, data, ask=Volumes(lambda: known))
+        resumes, argv = resumed(resume, home, wanted, rest, data, ask=Volumes(lambda: known))
     chosen = choose(backend, plan, root, known, say)
     order = Order(
         experiment=wanted,
