@@ -76,7 +76,7 @@ def markdown(figures: Mapping[str, Any]) -> str:
             when=figures["when"],
             load=machine["load_before"],
         ),
-        *([_NOT_QUIET] if machine["load_before"] > machine["cores"] / 4 else []),
+        *([] if _was_quiet(shapes, machine["cores"]) else [_NOT_QUIET]),
         _how_far_off(shapes),
         "## Steps and images\n",
         steps_and_images(shapes),
@@ -89,6 +89,12 @@ def markdown(figures: Mapping[str, Any]) -> str:
         other_boxes(figures["elsewhere"]),
     ]
     return "\n".join(parts)
+
+
+def _was_quiet(shapes: Sequence[Row], cores: int) -> bool:
+    """Whether other work kept less than a sixteenth of the cores busy beside the usual training."""
+    taken = [row["measured"]["taken"] for row in shapes if row["measured"]["taken"] is not None]
+    return bool(taken) and statistics.median(taken) < cores / 16
 
 
 def _how_far_off(shapes: Sequence[Row]) -> str:

@@ -323,6 +323,17 @@ def test_a_page_is_made_of_the_figures() -> None:
     assert "is not met" not in text
 
 
+def test_a_machine_on_which_others_work_is_not_quiet() -> None:
+    kept = json.loads((ROOT / "benchmarks/scaling.json").read_text("utf-8"))
+    assert "not quiet" not in scaling_page.markdown(kept)
+    for row in kept["shapes"]:
+        row["measured"]["taken"] = 0.2
+    assert "not quiet" in scaling_page.markdown(kept)
+    for row in kept["shapes"]:
+        row["measured"]["taken"] = None
+    assert "not quiet" in scaling_page.markdown(kept)
+
+
 def test_a_grid_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def train(place: Workplace, shape: Shape, steps: int, _every: int) -> Measured:
         assert place.folder == tmp_path
