@@ -46,6 +46,13 @@ def test_no_engine(commands: Path) -> None:
     assert "no Docker engine answers; start it" in reason()
 
 
+def test_no_process_outlives_the_question(commands: Path, tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
+    a_docker(commands, f"/bin/sleep 1; /bin/touch {ended}; echo 2.40.3")
+    assert "no Docker engine answers" in reason()
+    assert ended.exists()
+
+
 def test_an_engine_that_hangs_up(commands: Path, tmp_path: Path) -> None:
     a_docker(commands, "exit 0")
     with socket.socket(socket.AF_UNIX) as listening:

@@ -43,7 +43,10 @@ class ComposeBackend:
             docker()
             # While compose starts, docker-py is imported: each takes a fifth of a second.
             compose = later(compose_version)
-            self._engine.version()
+            try:
+                self._engine.version()
+            finally:
+                compose.exception()  # it has ended then: no process of it is left behind
             compose.result()
         except LabError as error:
             return str(error)
