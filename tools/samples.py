@@ -129,9 +129,9 @@ def make(recipe: Recipe) -> None:
             raise SystemExit(f"{recipe.command}: {len(runs)} runs, not {len(recipe.names)}")
         index = json.loads(INDEX.read_text()) if INDEX.is_file() else {}
         for name, run in zip(recipe.names, runs, strict=True):
+            keep(run)  # which may refuse it: then the old one is still there
             if name in index:
                 shutil.rmtree(SAMPLES / index[name]["run"], ignore_errors=True)
-            keep(run)
             shown = f"lab {recipe.command}"
             index[name] = {"run": run.name, "command": shown, "shows": recipe.shows}
         INDEX.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")

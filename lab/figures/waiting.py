@@ -67,8 +67,9 @@ def see(runs: Sequence[Trace]) -> list[str]:
         return [f"{', '.join(parts)}."]
     found = []
     for name, group in grouped(runs).items():
-        step, wait = (float(np.mean(each)) for each in zip(*map(_means, group), strict=True))
-        if step > 0:
+        told = _told(group)
+        if told:
+            step, wait = (float(np.mean(each)) for each in zip(*told, strict=True))
             found.append(f"{name}: {100 * wait / step:.0f}% of a step's {_ms(step)} is waiting.")
     return found
 
@@ -80,6 +81,11 @@ def _means(run: Trace, task: str | None = None) -> tuple[float, float]:
     wait = np.nan_to_num(np.asarray(rows["wait_time_s"], float))
     there = ~np.isnan(step)
     return (float(step[there].mean()), float(wait[there].mean())) if there.any() else (0.0, 0.0)
+
+
+def _told(group: Sequence[Trace]) -> list[tuple[float, float]]:
+    """The means of those runs of a group that tell how long a step takes; a failed one may not."""
+    return [means for means in map(_means, group) if means[0] > 0]
 
 
 def _ms(seconds: float) -> str:
@@ -175,8 +181,10 @@ def _bars(runs: Sequence[Trace]) -> Figure:
     ax = figure.subplots()
     waits = any((run.steps["wait_time_s"] > 0).any() for run in runs)
     for row, (_, group) in enumerate(reversed(groups)):
-        means = 1000 * np.array([_means(run) for run in group])
-        (step, wait), (half, _) = interval(means)
+        told = _told(group)
+        if not told:
+            continue
+        (step, wait), (half, _) = interval(1000 * np.array(told))
         ax.barh(row, step - wait, color=BLUE, height=0.6)
         ax.barh(
             row, wait, left=step - wait, color=ORANGE, hatch=_HATCH, edgecolor=BLACK, height=0.6

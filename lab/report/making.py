@@ -58,7 +58,12 @@ def places(runs: Sequence[Path], output: str | None, home: Path) -> Places:
             raise InputError(f"--output: {short(str(target.parent))} is no directory", mend)
     except (OSError, ValueError) as error:
         raise InputError(f"--output: {short(str(target))} cannot be a file", mend) from error
-    folder = (runs[0] if len(runs) == 1 else target.parent) / FIGURES
+    if len(runs) == 1:
+        folder = runs[0] / FIGURES
+    elif output is None:
+        folder = home / FIGURES
+    else:  # a directory of this page's own: what lies beside it may be anybody's
+        folder = target.with_name(f"{target.stem}-{FIGURES}")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise InputError(f"{short(str(folder))} is no directory of its own", "move it away")
     return Places(target, folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -303,6 +304,16 @@ def test_waiting_is_drawn_as_its_share() -> None:
     assert "waits for others" in texts(figure)
     assert "waits for others" not in texts(waiting.draw([two_workers()]))
     assert waiting.see([two_workers()])[0].startswith("Nobody waits")
+
+
+def test_a_run_without_a_step_is_in_no_mean_of_waiting() -> None:
+    good = trace(*steps("worker-0", wait_time_s=0.025), label="good")
+    failed = trace(label="failed")
+    assert waiting.see([good, failed]) == waiting.see([good, replace(good, label="more")])
+    figure = waiting.draw([good, failed])
+    assert figure is not None
+    widths = [bar.get_width() for bar in figure.axes[0].patches]
+    assert sum(widths) == pytest.approx(100)  # ms
 
 
 def test_boxes_that_are_too_many_are_joined_by_their_time() -> None:

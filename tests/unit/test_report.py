@@ -133,7 +133,7 @@ def test_several_runs_stand_side_by_side(home: Path, capsys: pytest.CaptureFixtu
         == 0
     )
     assert capsys.readouterr().out == "out/all.html\n"
-    assert {path.name for path in Path("out/figures").iterdir()} >= {"loss.png", "loss.svg"}
+    assert {path.name for path in Path("out/all-figures").iterdir()} >= {"loss.png", "loss.svg"}
     page = page_of(Path("out/all.html"))
     assert [row[0] for row in page.rows if row and row[0].startswith("2026")] == [
         FIRST, SECOND, "20260103-0000-sync-cccc", bad.run_id,
