@@ -290,7 +290,13 @@ def test_a_full_disk_at_home_leaves_the_run_collectable(project: Path, small: Pa
     assert "stays up with what is not at home" in err
     filler.unlink()
     (run,) = small.iterdir()
-    lab(project, "collect", run.name, "--runs-dir", str(small))
+
+    def is_over() -> bool:
+        """Whether what was cancelled has ended by now; it takes its tasks a moment."""
+        lab(project, "collect", run.name, "--runs-dir", str(small))
+        return json.loads((run / "run.json").read_text())["state"] != "training"
+
+    wait_for(is_over, "its end", PATIENCE_S)
     for task in ("worker-0", "worker-1"):
         lines = (run / f"tasks/{task}.jsonl").read_text().splitlines()
         numbers = [json.loads(line)["seq"] for line in lines]
