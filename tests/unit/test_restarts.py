@@ -137,6 +137,24 @@ def test_a_worker_that_fails_is_started_again_alone(crew: Crew) -> None:
     assert crew.records("worker-1")[-1]["attempt"] == 1
 
 
+def test_a_worker_that_is_started_again_does_not_wait_for_its_step_again(crew: Crew) -> None:
+    """It has joined once; a restarted training may be far behind that step."""
+    crew.begin(
+        experiment="async",
+        on_failure=OnFailure.RESTART,
+        restarts=1,
+        start={"worker-1": "after 5,000 steps"},
+    )
+    crew.ready(0)
+    crew.wait_attempt("worker-1", 0)
+    word = crew.volume.start("r1", "worker-1")
+    assert word.read_text() == "5000"
+    crew.tell("worker-1", 0, "sys.exit(3)")
+    crew.ready(1, "worker-1")
+    crew.wait_attempt("worker-1", 1)
+    assert word.read_text() == ""
+
+
 def test_no_more_often_than_it_may(crew: Crew) -> None:
     crew.begin(on_failure=OnFailure.RESTART, restarts=1)
     crew.ready(0)
@@ -161,6 +179,21 @@ def test_a_gang_is_started_again_together(crew: Crew) -> None:
     crew.tell("worker-0", 1, "pass")
     crew.tell("worker-1", 1, "pass")
     crew.wait_state("ps-0", State.SUCCEEDED)
+
+
+def test_a_gang_that_starts_again_waits_for_its_last_again(crew: Crew) -> None:
+    """The word that the first attempt got would let the first to be ready train alone."""
+    crew.begin(on_failure=OnFailure.RESTART, restarts=1, gang=True)
+    crew.ready(0)
+    crew.wait_state("worker-0", State.TRAINING)
+    crew.tell("worker-1", 0, "sys.exit(3)")
+    crew.ready(1, "ps-0", "worker-0")
+    crew.wait_attempt("worker-0", 1, State.READY)
+    wait_for(lambda: crew.status("worker-0").message == "waits for worker-1", "its message")
+    assert not crew.volume.start("r1", "worker-0").exists()
+    crew.ready(1, "worker-1")
+    crew.wait_attempt("worker-0", 1)
+    crew.wait_attempt("worker-1", 1)
 
 
 def test_of_a_gang_that_has_nearly_ended_the_last_starts_alone(crew: Crew) -> None:
