@@ -1,0 +1,132 @@
+"""How often an agent looks at its run: seldom, but for one whose program waits for the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from lab.task.agent import Agent
+from lab.task.place import Place
+from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.states import State
+from lab.task.statuses import read_status, write_status
+from lab.task.voice import Voice
+from lab.task.volume import submit
+
+MINE, OTHER = "worker-0", "worker-1"
+CLUSTER = {"worker": ["tf1:2222", "tf2:2222"]}
+LOOKS = 4  # of each kind that are looked at
+PATIENCE_S = 20.0
+
+
+class Talker:
+    """A program without a process, which says what a test lets it say; it is its own starter."""
+
+    wakes = ()
+    pid = 0
+
+    def __init__(self) -> None:
+        self.output, self._writing = os.pipe()
+        self._signals: list[int] = []
+
+    def say(self, kind: str, rest: str) -> None:
+        os.write(self._writing, f"lab kind={kind} job_name=worker task_index=0 {rest}\n".encode())
+
+    def is_ready(self, _request: Request) -> bool:
+        return True
+
+    def start(
+        self, _request: Request, _environ: Mapping[str, str], _folder: Path
+    ) -> tuple[Talker, str]:
+        self.say("start", "status=starting")
+        return self, ""
+
+    def ended(self) -> bool:
+        return bool(self._signals)
+
+    def signal(self, number: int) -> None:
+        self._signals.append(number)
+        self.close()
+
+    def reap(self) -> int:
+        return -self._signals[0] if self._signals else -signal.SIGKILL
+
+    def close(self) -> None:
+        if self._writing >= 0:
+            os.close(self._writing)
+            self._writing = -1
+
+
+class Looks:
+    """Stands for the agent's sleep: keeps how long it sleeps, and has the run go on.
+
+    Attributes:
+        pauses: State of the agent's own task, as it has written it, to seconds.
+    """
+
+    count = 0
+
+    def __init__(self, volume: Volume, program: Talker) -> None:
+        self.reason: str | None = None
+        self.pauses: defaultdict[State, list[float]] = defaultdict(list)
+        self._volume = volume
+        self._program = program
+        self._deadline = time.monotonic() + PATIENCE_S
+
+    def wait(self, at_most_s: float, also: Sequence[int] = ()) -> None:
+        del also
+        state = read_status(self._volume.status("r1", MINE), MINE).state
+        self.pauses[state].append(at_most_s)
+        if state is State.READY and self._volume.start("r1", MINE).exists():
+            self._program.say("step", "local_step=1 global_step=1")
+        elif len(self.pauses[state]) == LOOKS:
+            self._go_on(state)
+        if time.monotonic() > self._deadline:
+            self.reason = f"the test waited in vain: {dict(self.pauses)}"
+        time.sleep(at_most_s)
+
+    def _go_on(self, state: State) -> None:
+        if state is State.STARTING:
+            self._program.say("event", "status=ready")
+        elif state is State.READY:
+            write_status(self._volume.status("r1", OTHER), TaskStatus(OTHER, State.READY))
+        elif state is State.TRAINING:
+            self.reason = "enough"
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Volume:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/program.py").touch()
+    return Volume(tmp_path / "runs")
+
+
+@pytest.fixture
+def program() -> Iterator[Talker]:
+    made = Talker()
+    yield made
+    made.close()
+
+
+def test_an_agent_whose_program_waits_for_the_others_looks_more_often(
+    volume: Volume, program: Talker, tmp_path: Path
+) -> None:
+    """They are to begin together; while one gets ready, or trains, a look is mostly for nothing."""
+    place = Place("demo", "tf1", MINE, CLUSTER, volume.root, tmp_path / "scripts", tmp_path)
+    looks = Looks(volume, program)
+    submit(volume, Request("r1", "test", "program.py", (), CLUSTER))
+    with (tmp_path / "out").open("wb") as out:
+        agent = Agent(place, Voice(out.fileno()), looks, program)  # type: ignore[arg-type]
+        agent.run(None)
+    assert looks.reason == "enough"
+    assert set(looks.pauses[State.STARTING]) == {0.1}
+    # It may have got ready in the middle of the first look, and knows what for from the next on.
+    assert set(looks.pauses[State.READY][1:LOOKS]) == {0.005 * 2}  # 5 ms for each of the tasks
+    assert looks.pauses[State.TRAINING][LOOKS - 1] == 0.3
