@@ -411,18 +411,32 @@ def test_the_faults_of_a_run_end_with_it(
     assert ended == [True]
 
 
+@pytest.mark.parametrize("detach", [False, True])
+@pytest.mark.parametrize(
+    ("fault", "what"),
+    [
+        (LabError("the engine does not answer", "restart it"), "the engine does not answer"),
+        (OSError(errno.ENOSPC, "No space left on device"), "[Errno 28] No space left on device"),
+    ],
+    ids=["no answer", "no space"],
+)
 def test_a_run_goes_on_where_nobody_can_tell_what_it_runs_on(
-    run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
+    run: RunDir,
+    environment: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Exception,
+    what: str,
+    detach: bool,
 ) -> None:
     def unknown(_self: object) -> tuple[str, str]:
-        raise LabError("the engine does not answer", "restart it")
+        raise fault
 
     monkeypatch.setattr(FakeEnvironment, "description", unknown)
     environment.tasks_do = train
-    go(run, environment)
-    assert stands(run) == (State.SUCCEEDED, "")
-    unknown_now = "the engine does not answer; what the environment was made from stays unknown"
-    assert unknown_now in environment.said
+    go(run, environment, detach=detach)
+    assert stands(run) == (State.STARTING if detach else State.SUCCEEDED, "")
+    assert environment.asked == []  # nobody has ended it
+    assert f"{what}; what the environment was made from stays unknown" in environment.said
 
 
 def stuck() -> None:
