@@ -58,6 +58,19 @@ def test_every_flag_that_is_read_is_registered_and_no_other(experiment: Experime
     assert experiment.has_data == ("data_dir" in read_flags(program))
 
 
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda each: each.name)
+def test_a_program_is_left_to_join_at_a_step_where_it_looks_for_it(experiment: Experiment) -> None:
+    """One that does not look would begin with the others, the other way round a second late."""
+    tree = ast.parse((SCRIPTS / experiment.program).read_text())
+    waits = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "wait_for_start"
+    ]
+    looks = any(call.args or call.keywords for call in waits)
+    assert looks == experiment.joins_at_step
+
+
 def test_only_the_synchronous_program_aggregates() -> None:
     assert "replicas_to_aggregate" in own_flags(SCRIPTS / "mnist_sync.py")
     assert "replicas_to_aggregate" not in EXPERIMENTS["async"].flags
