@@ -1,0 +1,83 @@
+"""A worker that comes later begins at its step, with the parameters as they are then."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.agents import processes_with
+from tests.cluster import PATIENCE_S, ROOT, Task, cluster
+from tests.commands import lab
+
+pytestmark = pytest.mark.tensorflow
+
+# The first worker makes an epoch and then waits for the other one: nobody trains at the step at
+# which that joins, so that its numbers are known exactly, however busy the machine is.
+EPOCH = 110
+FLAGS = ("--epochs=1", "--batch_size=500", "--record_every=1")
+
+
+def is_ready(task: Task) -> bool:
+    return any(record.get("status") == "ready" for record in task.records)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("program", "flags"),
+    [
+        ("mnist_async.py", ()),
+        ("async_fast.py", ("--steps_per_call=1",)),
+        ("async_unrolled.py", ("--steps_per_call=1",)),
+    ],
+    ids=["async", "async-fast", "async-unrolled"],
+)
+def test_a_worker_joins_at_its_step_and_not_with_old_parameters(
+    tmp_path: Path, program: str, flags: tuple[str, ...]
+) -> None:
+    """It has its word before anybody trains, and so has to look for the step itself."""
+    words = {index: tmp_path / f"begin-{index}" for index in range(2)}
+    words[1].write_text(str(EPOCH))
+    with cluster(program, tmp_path, *FLAGS, *flags, workers=2) as made:
+        made.start("ps", 0)
+        for index, word in words.items():
+            made.environment = {"LAB_START": str(word)}
+            made.start("worker", index)
+        wait_until(lambda: all(is_ready(task) for task in made.worker_tasks))
+        words[0].touch()
+        made.succeed()
+        first, late = (task.kind("step", "epoch") for task in made.worker_tasks)
+        outcome = made.outcome()
+    assert [record["global_step"] for record in first] == list(range(1, EPOCH + 1))
+    assert [record["global_step"] for record in late] == list(range(EPOCH + 1, 2 * EPOCH + 1))
+    assert {record["staleness"] for record in (*first, *late)} == {0}
+    assert outcome["global_step"] == outcome["probe"] == 2 * EPOCH
+
+
+def test_a_schedule_reaches_the_program(tmp_path: Path) -> None:
+    """From the words of `--start` by the agent to the step that the program looks for."""
+    steps = 1100  # two epochs: longer than one worker's start after the other's
+    for name in ("scripts", "clusters"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    (tmp_path / "data").mkdir()
+    where = ("--cluster", "clusters/laptop.yaml", "--backend", "local", "--gpus", "none")
+    flags = ("--epochs", "2", "--steps_per_call", "1", "--record_every", "1", "--json")
+    when = f"worker-1: after {steps} steps"
+    out, _ = lab(tmp_path, "run", "async-fast", *where, *flags, "--start", when)
+    summary = json.loads(out.splitlines()[-1])
+    assert (summary["global_step"], summary["updates_conserved"]) == (2 * steps, True)
+    (home,) = (tmp_path / "runs").iterdir()
+    lines = (home / "tasks/worker-1.jsonl").read_text().splitlines()
+    made = [record for line in lines if "local_step" in (record := json.loads(line))]
+    assert {record["global_step"] - record["local_step"] for record in made} == {steps}
+    assert not (left := processes_with(str(tmp_path))), f"left behind: {left}"
