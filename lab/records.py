@@ -42,6 +42,7 @@ FIELDS: Final[Mapping[str, Callable[[str], Value]]] = {
     "staleness": int,  # updates by others between this step's read and its apply
     "probe": int,  # what the probe variable counted: updates that reached the parameters
     "batch_size": int,
+    "learning_rate": float,  # before it decays
     "examples": int,
     "step_time_s": float,
     "wait_time_s": float,

@@ -137,7 +137,8 @@ finished = ps.read_blocking()[2]
 if finished[flags.task_index]:
     raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
 make_steps.get_concrete_function()
-recorder.write("event", status="ready", message=f"the parameters are on {address}")
+places = f"the parameters are on {address}"
+recorder.write("event", status="ready", learning_rate=rate, message=places)
 wait_for_start(steps_so_far)
 step, vector, _ = ps.read_blocking()
 

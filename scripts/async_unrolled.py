@@ -171,7 +171,8 @@ if is_chief:
 while len(session.run(missing_variables)):
     time.sleep(0.2)
 images.load(session)
-recorder.write("event", status="ready", message=f"the parameters are on {global_step.device}")
+places = f"the parameters are on {global_step.device}"
+recorder.write("event", status="ready", learning_rate=rate, message=places)
 wait_for_start(lambda: session.run(global_step))
 
 # ---- 7. The training: each call makes many steps.

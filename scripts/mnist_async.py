@@ -78,6 +78,7 @@ if flags.global_steps or recorder.attempt:  # Started again, it makes what is le
 # ---- 5. The graph: the same in every worker. The device setter places each variable on a
 # parameter server, and every other operation on this worker.
 model = MODELS[flags.model]
+base_rate = flags.learning_rate or model.asynchronous_rate
 run_dir = run_directory()
 checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
 initial_values = model.initial_parameters(flags.seed)
@@ -124,7 +125,7 @@ with tf.device(
     # Apply, at once, under each variable's lock: of two workers that write the same variable at
     # the same time one waits, and no update is lost.
     learning_rate = tf.train.exponential_decay(
-        flags.learning_rate or model.asynchronous_rate,
+        base_rate,
         step_at_read,
         decay_steps=600,
         decay_rate=model.decay,
@@ -180,7 +181,7 @@ if is_chief:
 while len(session.run(missing_variables)):
     time.sleep(0.2)
 places = ", ".join(f"{variable.op.name} on {variable.device}" for variable in variables.values())
-recorder.write("event", status="ready", message=places)
+recorder.write("event", status="ready", learning_rate=base_rate, message=places)
 # All begin together, when the last of them is ready; one that joins late has a step to wait for.
 wait_for_start(lambda: session.run(global_step))
 if keeper:

@@ -83,6 +83,7 @@ all_steps = flags.global_steps or flags.epochs * steps_per_epoch
 # ---- 5. The graph: the same in every worker. The device setter places each variable on a
 # parameter server, and every other operation on this worker.
 model = MODELS[flags.model]
+base_rate = flags.learning_rate or model.synchronous_rate
 run_dir = run_directory()
 checkpoint_dir = flags.checkpoint_dir or (run_dir and run_dir / "checkpoints")
 initial_values = model.initial_parameters(flags.seed)
@@ -126,7 +127,7 @@ with tf.device(
     # What it returns hands in this worker's, and then waits for a token: the number of the update
     # after which to go on. Gradients that were computed from older parameters are dropped.
     learning_rate = tf.train.exponential_decay(
-        flags.learning_rate or model.synchronous_rate,
+        base_rate,
         step_at_read,
         decay_steps=600,
         decay_rate=model.decay,
@@ -198,7 +199,7 @@ if is_chief:
 while len(session.run(missing_variables)):
     time.sleep(0.2)
 places = ", ".join(f"{variable.op.name} on {variable.device}" for variable in variables.values())
-recorder.write("event", status="ready", message=places)
+recorder.write("event", status="ready", learning_rate=base_rate, message=places)
 wait_for_start()  # All begin together, when the last of them is ready.
 if keeper:
     leaving.first(lambda: keeper.save(session, session.run(global_step)))

@@ -150,7 +150,8 @@ _, vector, finished = ps.read_blocking()
 if finished[flags.task_index]:
     raise ProgramError("the parameter servers still hold an earlier run", "start them anew")
 take_part_in_rounds.get_concrete_function()
-recorder.write("event", status="ready", message=f"the parameters are on {address}")
+places = f"the parameters are on {address}"
+recorder.write("event", status="ready", learning_rate=rate, message=places)
 wait_for_start()
 
 # ---- 7. The training: exactly as many rounds as there are to be updates.

@@ -10,11 +10,9 @@ import pandas as pd
 
 from lab.figures.trace import Mark, zero_of
 from lab.run.directory import RunInfo
-from lab.task.faults import concrete
+from lab.task.faults import DONE, OVER, concrete
 from lab.task.text import short
 
-FAULT: Final = "fault: "
-OVER: Final = "fault over: "
 _LONGEST: Final = 160  # characters of a text
 _STEPS: Final = ("step", "epoch")
 
@@ -50,9 +48,9 @@ def _faults(info: RunInfo, records: pd.DataFrame, end: float) -> Iterator[Mark]:
     events = list(_events(info, records))
     over = [(task, when, text) for task, when, text in events if text.startswith(OVER)]
     for task, when, message in events:
-        if not message.startswith(FAULT):
+        if not message.startswith(DONE):
             continue
-        text = message.removeprefix(FAULT)
+        text = message.removeprefix(DONE)
         ends = (at for who, at, said in over if (who, said) == (task, OVER + text) and at >= when)
         until = next(ends, min(when + _holds(text), max(end, when)))
         yield Mark(task, "fault", short(text, _LONGEST), when, until if until > when else None)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from lab.run.directory import RunDir, RunInfo
 from lab.run.progress import read_records
 from lab.run.summary import summarize
+from lab.task.faults import DONE
 from lab.task.results import is_number, is_whole
 from lab.task.states import State
 
@@ -42,19 +43,25 @@ class WorkerFigures:
     """What one worker has recorded.
 
     Attributes:
-        steps: In the order in which they were made.
+        steps: In the order in which they were recorded.
         accuracy: Test accuracy at its own end, a share; None where it did not come so far.
         tested_at: The global step at that test.
+        ended_at: The local step of its final record; 0: it has none.
+        rate: The learning rate that its program says it trains with, before it decays.
+        disturbed: The faults that were done to it, as its agent recorded them.
     """
 
     steps: tuple[Step, ...]
     accuracy: float | None = None
     tested_at: int | None = None
+    ended_at: int = 0
+    rate: float | None = None
+    disturbed: tuple[str, ...] = ()
 
     @property
     def local_steps(self) -> int:
-        """How many steps it made."""
-        return self.steps[-1].local if self.steps else 0
+        """How many steps it made; the last ones are in its final record alone."""
+        return max([self.ended_at, *(step.local for step in self.steps[-1:])])
 
     def at_end_of(self, epoch: int) -> Step | None:
         """The last step of an epoch, if it was recorded."""
@@ -127,14 +134,28 @@ def _parameters(info: RunInfo) -> dict[str, Any]:
 
 def _worker(run: RunDir, task: str) -> WorkerFigures:
     steps: list[Step] = []
-    accuracy, tested_at = None, None
+    disturbed: list[str] = []
+    accuracy, tested_at, ended_at, rate = None, None, 0, None
     for record in read_records(run.records(task)):
-        kind = record.get("kind")
+        kind, message = record.get("kind"), record.get("message")
+        if is_number(record.get("learning_rate")):
+            rate = record["learning_rate"]
         if kind in _STEPS and (step := _step(record)) is not None:
             steps.append(step)
         elif kind == "eval" and "probe" not in record and is_number(record.get("accuracy")):
             accuracy, tested_at = record["accuracy"], record.get("global_step")
-    return WorkerFigures(tuple(steps), accuracy, tested_at if is_whole(tested_at) else None)
+        elif kind == "final" and is_whole(record.get("local_step")):
+            ended_at = record["local_step"]
+        elif kind == "event" and isinstance(message, str) and message.startswith(DONE):
+            disturbed.append(message.removeprefix(DONE))
+    return WorkerFigures(
+        steps=tuple(steps),
+        accuracy=accuracy,
+        tested_at=tested_at if is_whole(tested_at) else None,
+        ended_at=ended_at,
+        rate=rate,
+        disturbed=tuple(disturbed),
+    )
 
 
 def _step(record: Mapping[str, Any]) -> Step | None:

@@ -25,8 +25,14 @@ def _worker(claim: Claim, run: RunFigures) -> WorkerFigures:
 
 
 def _hyperparameter(claim: Claim, run: RunFigures) -> float | None:
-    given = run.parameters.get(claim.keys["name"], claim.keys.get("default"))
+    given = run.parameters.get(claim.keys["name"])
     return float(given) if isinstance(given, int | float) else None
+
+
+def _learning_rate(_claim: Claim, run: RunFigures) -> float | None:
+    """The rate that the programs say they train with; none where they do not agree."""
+    said = {worker.rate for worker in run.workers}
+    return said.pop() if len(said) == 1 else None
 
 
 def _global_step_at(claim: Claim, run: RunFigures) -> float | None:
@@ -65,7 +71,7 @@ def joined_at(run: RunFigures, worker: int) -> int | None:
 
 
 def overlap(claim: Claim, run: RunFigures) -> float | None:
-    """Updates that the others made after a late worker's first record."""
+    """Updates that the others made after a late worker's first step; None: it made none."""
     late = [int(task.rpartition("-")[2]) for task in run.start]
     begun = joined_at(run, late[0]) if late else None
     if begun is None:
@@ -76,6 +82,7 @@ def overlap(claim: Claim, run: RunFigures) -> float | None:
 
 _VALUES: Final[Mapping[str, Callable[[Claim, RunFigures], float | None]]] = {
     "hyperparameter": _hyperparameter,
+    "learning_rate": _learning_rate,
     "global_steps": lambda _claim, run: float(run.global_steps),
     "local_steps": lambda claim, run: float(_worker(claim, run).local_steps),
     "updates_lost": lambda _claim, run: None if run.updates_lost is None else run.updates_lost,

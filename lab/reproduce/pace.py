@@ -11,6 +11,7 @@ from lab.reproduce import statistics
 from lab.reproduce.claims import Claim
 from lab.reproduce.figures import RunFigures
 from lab.reproduce.testing import Runs, Test, shown
+from lab.task.faults import Kind
 
 _SAME: Final = 1.1
 """In step: no faster and no slower than by a tenth."""
@@ -24,11 +25,15 @@ _LEAST_EPOCHS: Final = 8
 
 
 def _slowed_worker(run: RunFigures) -> int | None:
-    """The index of the worker that a fault slows; None where it names no single one."""
-    tasks = [f"worker-{index}" for index in range(len(run.workers))]
-    parts = [fault.split() for fault in run.faults if fault.startswith("slow")]
-    slowed = [words[1] for words in parts if len(words) > 1]
-    return next((tasks.index(task) for task in slowed if task in tasks), None)
+    """The index of the worker that was slowed, as its records tell; None: none was."""
+    return next(
+        (
+            index
+            for index, worker in enumerate(run.workers)
+            if any(fault.startswith(Kind.SLOW) for fault in worker.disturbed)
+        ),
+        None,
+    )
 
 
 def _paces(run: RunFigures) -> tuple[list[float], list[float]]:
@@ -60,11 +65,16 @@ def _pace_ratios(claim: Claim, runs: Runs) -> tuple[list[float], list[float], li
     return mine, theirs, ratios
 
 
+def _too_few(epochs: int) -> Test:
+    why = f"{epochs} epochs beside a worker that was slowed, and the test needs {_LEAST_EPOCHS}"
+    return Test(None, why)
+
+
 def slowest_sets_pace(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     """The others' pace as a multiple of the slowed worker's; in step it is 1, to a tenth."""
     mine, theirs, ratios = _pace_ratios(claim, runs)
     if len(mine) < _LEAST_EPOCHS:
-        return ratios, Test(None, f"{len(mine)} epochs, and the test needs {_LEAST_EPOCHS}")
+        return ratios, _too_few(len(mine))
     p = max(
         statistics.larger(theirs, mine, 1 / _SAME),
         statistics.larger(mine, theirs, 1 / _SAME),
@@ -77,7 +87,7 @@ def others_run_ahead(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     """The same asynchronously: they are faster by half at least."""
     mine, theirs, ratios = _pace_ratios(claim, runs)
     if len(mine) < _LEAST_EPOCHS:
-        return ratios, Test(None, f"{len(mine)} epochs, and the test needs {_LEAST_EPOCHS}")
+        return ratios, _too_few(len(mine))
     p = statistics.larger(theirs, mine, _AHEAD)
     why = f"Wilcoxon, {len(mine)} epochs over 1.5 times: p {shown(p)}, has to be < 0.01"
     return ratios, Test(p < _LEVEL, why)

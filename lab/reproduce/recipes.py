@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lab.reproduce.claims import Recipe, Source
+from lab.reproduce.claims import WHOLE, Recipe, Source
 from lab.reproduce.figures import RunFigures
 from lab.sweep.grid import Point
-from lab.task.when import parse_when
+from lab.task.experiments import EXPERIMENTS
+from lab.task.faults import parse
+from lab.task.when import When, parse_when
 
 MODES: Final[Mapping[str, str]] = {
     "async": "async",
@@ -71,20 +73,39 @@ def role_of_point(point: Point) -> str:
 
 
 def role_of_run(run: RunFigures, source: Source) -> str | None:
-    """The role that a run has for a source; None: it answers to none of its claims."""
+    """The role that a run has for a source; None: it answers to none of its claims.
+
+    What the whole run was asked for is judged by claims, so that it need not be as the recipe says.
+    The others have to be: a training that is slowed less, or longer, tells of something else.
+    """
     try:
-        mine = _kind(run.experiment, run.start, run.faults)
+        start = _moments(run.start)
+        faults = frozenset(map(parse, run.faults))
     except ValueError:  # a run.json that no lab has written
         return None
     for role, recipe in source.recipes.items():
-        if mine == _kind(recipe.experiment, recipe.start, recipe.faults):
+        if MODES.get(run.experiment) != MODES[recipe.experiment]:
+            continue
+        if role == WHOLE:
+            fits = not faults and not any(when.seconds is not None for when in start.values())
+        else:
+            fits = (
+                start == _moments(recipe.start)
+                and faults == frozenset(map(parse, recipe.faults))
+                and any(_has_flags(run, wanted(recipe, quick=quick)) for quick in (False, True))
+            )
+        if fits:
             return role
     return None
 
 
-def _kind(
-    experiment: str, start: Mapping[str, str], faults: Sequence[str]
-) -> tuple[str | None, bool, bool]:
-    """What it trains; whether a task comes after a time; whether one is slowed."""
-    late = any(parse_when(moment).seconds is not None for moment in start.values())
-    return MODES.get(experiment), late, any(fault.startswith("slow") for fault in faults)
+def _moments(start: Mapping[str, str]) -> dict[str, When]:
+    return {task: parse_when(moment) for task, moment in start.items()}
+
+
+def _has_flags(run: RunFigures, asked: Wanted) -> bool:
+    known = EXPERIMENTS[asked.experiment].flags
+    return all(
+        run.parameters.get(name) == known[name].parse(str(value))
+        for name, value in asked.flags.items()
+    )

@@ -119,6 +119,11 @@ def above_zero(values: Sequence[float]) -> float:
     return float(stats.ttest_1samp(values, 0, alternative="greater").pvalue)
 
 
+def most(some: int, every: int) -> float:
+    """The p of the exact binomial test that more than half of them are so; one-sided."""
+    return float(stats.binomtest(some, every, 0.5, alternative="greater").pvalue)
+
+
 def differs_in_spread(some: Sequence[float], others: Sequence[float]) -> float:
     """The p of Brown's and Forsythe's test that two samples have the same spread; two-sided."""
     if np.ptp(some) == 0 and np.ptp(others) == 0:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
@@ -31,18 +33,24 @@ def together(run: RunFigures) -> Iterator[list[Step]]:
         yield [step for step in worker.steps if begun <= step.total <= ended]
 
 
-def _pace(run: RunFigures) -> list[float]:
-    """Global steps per local step from record to record, about each worker's median."""
-    found: list[float] = []
+def _odd_stretches(run: RunFigures) -> tuple[int, int]:
+    """Stretches between records in which the global step grew otherwise than it mostly does.
+
+    It is the growth per local step that is looked at, of each worker for itself.
+
+    Returns:
+        How many are otherwise, and how many there are.
+    """
+    odd, every = 0, 0
     for steps in together(run):
-        ratios = [
-            (after.total - before.total) / (after.local - before.local)
+        growths = Counter(
+            Fraction(after.total - before.total, after.local - before.local)
             for before, after in pairwise(steps)
             if after.local > before.local
-        ]
-        middle = float(np.median(ratios)) if ratios else 0.0
-        found += [ratio - middle for ratio in ratios]
-    return found
+        )
+        odd += growths.total() - max(growths.values(), default=0)
+        every += growths.total()
+    return odd, every
 
 
 _LEAST_RECORDS: Final = 30
@@ -57,14 +65,14 @@ def _too_few(records: int) -> Test:
 
 
 def _global_varies(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
-    """Global steps per local step vary, where local ones come one by one."""
-    paces = [_pace(run) for run in runs[claim.role]]
-    every = [ratio for pace in paces for ratio in pace]
-    if len(every) < _LEAST_RECORDS:
-        return [], _too_few(len(every))
-    p = statistics.differs_in_spread(every, [0.0] * len(every))
-    why = f"Brown-Forsythe, {len(every):,} stretches: p {shown(p)}, has to be < 0.001"
-    return [float(np.std(pace)) for pace in paces], Test(p < statistics.LEVEL, why)
+    """While a worker makes as many steps, the global step grows by another number each time."""
+    several = [_odd_stretches(run) for run in runs[claim.role]]
+    odd, every = (sum(numbers) for numbers in zip(*several, strict=True))
+    if every < _LEAST_RECORDS:
+        return [], _too_few(every)
+    p = statistics.most(odd, every)
+    why = f"binomial, more than half of {every:,} stretches: p {shown(p)}, has to be < 0.001"
+    return [of / number for of, number in several if number], Test(p < statistics.LEVEL, why)
 
 
 def _global_pattern(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
@@ -106,10 +114,11 @@ def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
 
 def _long_overlap(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     """Updates that the others make after a late starter has come, in a long training."""
-    several = (overlap(claim, run) for run in runs[claim.role])
-    found = [updates for updates in several if updates is not None]
-    if not found:
-        return [], Test(None, "no run has a worker that starts later")
+    several = [(run.run_id, overlap(claim, run)) for run in runs[claim.role]]
+    found = [updates for _, updates in several if updates is not None]
+    if len(found) < len(several):
+        untold = next(name for name, updates in several if updates is None)
+        return found, Test(None, f"the late worker of run {untold} has recorded no step")
     return found, Test(min(found) > 0, "in every run the others go on after it has come")
 
 

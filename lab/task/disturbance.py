@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from lab.task.faults import Fault, Kind, concrete, due, hits
+from lab.task.faults import DONE, OVER, Fault, Kind, concrete, due, hits
 from lab.task.protocol import Volume, write_atomically
 from lab.task.text import short
 from lab.task.told_faults import read, told_of
@@ -241,7 +241,7 @@ class Disturbances:
             self._brake_of(program).hold(fault.seconds, fault.share)
         if fault.seconds:
             self._holding.append((self._monotonic() + fault.seconds, fault))
-        self._said.append(f"fault: {fault.text}")
+        self._said.append(f"{DONE}{fault.text}")
         return True
 
     def _brake_of(self, program: Victim) -> Brake:
@@ -252,7 +252,7 @@ class Disturbances:
 
     def _end(self) -> None:
         now = self._monotonic()
-        self._said += [f"fault over: {each.text}" for until, each in self._holding if until <= now]
+        self._said += [f"{OVER}{each.text}" for until, each in self._holding if until <= now]
         self._holding = [(until, each) for until, each in self._holding if until > now]
 
     def _put_down(self, waiting: _Waiting) -> None:

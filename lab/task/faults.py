@@ -31,6 +31,12 @@ from typing import Any, Final
 
 from lab.task.when import When, parse_when, span
 
+DONE: Final = "fault: "
+"""How an agent's event begins once a fault is done; the fault's text follows."""
+
+OVER: Final = "fault over: "
+"""The same for the moment at which it holds no longer."""
+
 RANDOM: Final = "random"
 """The target that is drawn."""
 

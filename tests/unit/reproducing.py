@@ -69,6 +69,7 @@ def chapter_run(
             ),
             _accuracy(trained, row, int(total[-1]) if len(total) else 0),
             int(total[-1]) if len(total) else 0,
+            rate=0.01,
         )
         for index, total in enumerate(totals)
     )

@@ -43,7 +43,7 @@ def test_good_runs_pass_every_claim() -> None:
     found = verdicts(good_runs())
     assert not off(found)
     open_ = {name for name, each in found.items() if each.verdict is Word.INSUFFICIENT_RUNS}
-    assert open_ == {"late-starter"}
+    assert open_ == {"late-starter", "long-overlap"}
 
 
 def test_every_printed_number_of_the_table_is_a_claim() -> None:
@@ -67,8 +67,15 @@ def test_three_quarters_of_the_rate_are_caught() -> None:
     """By accuracies alone: the program has changed, and nothing that is recorded says so."""
     found = off(verdicts([chapter_run(seed, training("rate")) for seed in SEEDS]))
     assert found["accuracy.worker-2"] is Word.OUTSIDE_BAND
-    told = replace(chapter_run(1), parameters={"learning_rate": 0.0075, "epochs": 50})
-    assert off(verdicts([told]))["learning-rate"] is Word.OUTSIDE_BAND
+
+
+@pytest.mark.parametrize("rates", [(0.0075,) * 3, (0.01, 0.01, 0.0075), (0.01, 0.01, None)])
+def test_the_rate_is_the_one_that_the_programs_tell(rates: tuple[float | None, ...]) -> None:
+    run = chapter_run(1, parameters={"learning_rate": 0.01, "epochs": 50})
+    workers = tuple(
+        replace(worker, rate=rate) for worker, rate in zip(run.workers, rates, strict=True)
+    )
+    assert off(verdicts([replace(run, workers=workers)]))["learning-rate"] is Word.OUTSIDE_BAND
 
 
 def test_a_worker_that_is_idle_is_caught() -> None:
@@ -108,9 +115,24 @@ def test_a_synchronous_run_that_is_labelled_async_is_caught() -> None:
     sync = [in_rounds(run) for run in good_runs()]
     found = off(verdicts(sync))
     assert found["global-steps"] is found["global-varies"] is Word.OUTSIDE_BAND
-    # Also where it makes as many updates.
+    # Also where it makes as many updates, and where some of its records are odd.
     longer = [replace(run, global_steps=82_500) for run in sync]
     assert off(verdicts(longer))["global-varies"] is Word.OUTSIDE_BAND
+    odd = [with_odd_records(run) for run in longer]
+    assert off(verdicts(odd))["global-varies"] is Word.OUTSIDE_BAND
+
+
+def with_odd_records(run: RunFigures) -> RunFigures:
+    """A tenth of the records tell of a global step that is up to a round further."""
+
+    def of(worker: WorkerFigures) -> WorkerFigures:
+        steps = (
+            replace(step, total=step.total + (0 if nth % 10 else 1 + nth % 3))
+            for nth, step in enumerate(worker.steps)
+        )
+        return replace(worker, steps=tuple(steps))
+
+    return replace(run, workers=tuple(map(of, run.workers)))
 
 
 def test_synchronous_runs_pass_what_the_oracle_says_of_them() -> None:
@@ -210,10 +232,14 @@ def test_a_figure_that_was_not_recorded_does_not_pass() -> None:
     assert found["global-varies"].verdict is Word.INSUFFICIENT_RUNS
 
 
-def test_the_one_that_ends_last_has_to_be_better_than_every_other() -> None:
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_one_that_ends_last_has_to_be_better_than_every_other(place: int) -> None:
     def with_best(run: RunFigures, best: float) -> RunFigures:
-        first, second, last = run.workers
-        return replace(run, workers=(first, replace(second, accuracy=best), last))
+        workers = list(run.workers)
+        ends = sorted(range(3), key=lambda worker: workers[worker].tested_at or 0)
+        index = ends[place]
+        workers[index] = replace(workers[index], accuracy=best)
+        return replace(run, workers=tuple(workers))
 
     good = verdicts(good_runs())["last-tests-best"]
     assert good.verdict is Word.PASS
@@ -244,13 +270,14 @@ def test_synchronous_workers_without_a_record_march_in_no_step() -> None:
     assert found["in-step"].verdict is Word.INSUFFICIENT_RUNS
 
 
-def late(begins: int) -> RunFigures:
-    """A short run in which worker 2 begins when the others have made so many updates."""
-    others = WorkerFigures((Step(1_100, 2_200, 1, True, 1.0, 1.0),))
+def late(begins: int, epochs: int = 2) -> RunFigures:
+    """A run in which worker 2 begins when the others have made so many updates."""
+    made = 550 * epochs
+    others = WorkerFigures((Step(made, 2 * made, epochs - 1, True, 1.0, 1.0),))
     last = WorkerFigures((Step(110, begins + 110, 0, False, 2.0, 10.0),))
     return replace(
         chapter_run(1),
-        parameters={"epochs": 2},
+        parameters={"epochs": epochs},
         start={"worker-2": "10s"},
         workers=(others, others, last),
     )
@@ -260,6 +287,29 @@ def late(begins: int) -> RunFigures:
 def test_a_late_starter_meets_a_finished_run(begins: int, word: Word) -> None:
     found = verdicts(good_runs(), late=[late(begins)])
     assert found["late-starter"].verdict is word
+
+
+@pytest.mark.parametrize(("begins", "word"), [(54_999, Word.PASS), (55_000, Word.OUTSIDE_BAND)])
+def test_in_a_long_training_a_late_starter_meets_the_others(begins: int, word: Word) -> None:
+    found = verdicts([], **{"late-long": [late(begins, 50)]})
+    assert found["long-overlap"].verdict is word
+
+
+def test_a_late_starter_that_told_nothing_is_not_passed_over() -> None:
+    met = late(20_000, 50)
+    silent = replace(met, run_id="silent", workers=(*met.workers[:2], WorkerFigures(())))
+    found = verdicts([], **{"late-long": [met, silent]})["long-overlap"]
+    assert found.verdict is Word.INSUFFICIENT_RUNS
+    assert "run silent" in found.why
+
+
+def test_a_late_starters_steps_count_also_where_none_has_a_record_of_its_own() -> None:
+    """Less than a hundred of them, before the others were done."""
+    source = load("blog-async")
+    few = replace(late(0), workers=(*late(0).workers[:2], WorkerFigures((), ended_at=7)))
+    none = replace(late(0), workers=(*late(0).workers[:2], WorkerFigures(())))
+    assert verdicts([], source, late=[few])["late-starter"].verdict is Word.OUTSIDE_BAND
+    assert verdicts([], source, late=[none])["late-starter"].verdict is Word.PASS
 
 
 def paced(source_role: str, slowed_pace: float, others_pace: float) -> RunFigures:
@@ -274,7 +324,11 @@ def paced(source_role: str, slowed_pace: float, others_pace: float) -> RunFigure
         chapter_run(1),
         experiment=source_role,
         faults=("slow:0.3 worker-0",),
-        workers=(worker(slowed_pace), worker(others_pace), worker(others_pace)),
+        workers=(
+            replace(worker(slowed_pace), disturbed=("slow:0.3 worker-0",)),
+            worker(others_pace),
+            worker(others_pace),
+        ),
     )
 
 
@@ -293,6 +347,14 @@ def test_the_slowest_worker_sets_the_pace(
 ) -> None:
     run = paced(role.partition("-")[2], slowed, others)
     assert verdicts([], load("book-sync"), **{role: [run]})[claim].verdict is word
+
+
+def test_a_worker_that_was_to_be_slowed_and_was_not_sets_no_pace() -> None:
+    run = paced("sync", 1.0, 1.0)
+    blind = replace(run, workers=tuple(replace(worker, disturbed=()) for worker in run.workers))
+    found = verdicts([], load("book-sync"), **{"slowed-sync": [blind]})["slowest-sets-pace"]
+    assert found.verdict is Word.INSUFFICIENT_RUNS
+    assert "0 epochs beside a worker that was slowed" in found.why
 
 
 def losses(spread: float, updates: int, workers: int) -> RunFigures:

@@ -78,16 +78,16 @@ def test_each_kind_of_run_is_made_with_recorded_seeds_and_the_books_start(
     assert [(each.experiment, flags(each)) for each in asked] == [
         ("async", {"epochs": "50", "seed": "5"}),
         ("async-fast", {"epochs": "2", "seed": "5"}),
+        ("async", {"epochs": "50", "seed": "5"}),
         ("async", {"epochs": "50", "seed": "6"}),
     ]
-    assert [dict(each.start) for each in asked] == [
-        {"worker-2": "after 20,900 steps"}, {"worker-2": "10s"}, {"worker-2": "after 20,900 steps"},
-    ]  # fmt: skip
+    books, late = {"worker-2": "after 20,900 steps"}, {"worker-2": "10s"}
+    assert [dict(each.start) for each in asked] == [books, late, late, books]
     assert environment.is_down
     out, err = capsys.readouterr()
     assert "global steps in all" in out
     assert "OUTSIDE" in out
-    assert "3/3 run=whole" in err
+    assert "4/4 run=whole" in err
     assert "claims are not reproduced, " in err
 
 
@@ -131,9 +131,12 @@ def test_runs_that_exist_are_judged_and_none_is_made(
     reproduce("book-async", "--repeats", "1", "--gpus", "none")
     ids = [each.run_id for each in environment.runs()]
     capsys.readouterr()
-    assert reproduce("book-async", "--runs", f"runs/{ids[0]}, {ids[1]} {ids[0]}", "--json") == 1
+    assert (
+        reproduce("book-async", "--runs", f"runs/{ids[0]}, {ids[1]} {ids[2]} {ids[0]}", "--json")
+        == 1
+    )
     assert json.loads(capsys.readouterr().out)["runs"] == ids
-    assert len(environment.runs()) == 2
+    assert len(environment.runs()) == 3
     assert len(made()) == 2
 
 
@@ -173,7 +176,7 @@ def test_a_run_that_fails_is_in_the_result(
     environment.tasks_do = second_fails
     assert reproduce("book-async", "--repeats", "2", "--gpus", "none", "--json") == 1
     result = json.loads(capsys.readouterr().out)
-    assert len(result["runs"]) == 3
+    assert len(result["runs"]) == 4
     failed = next(each for each in result["verdicts"] if each["claim"] == "runs")
     assert (failed["verdict"], failed["ours"]["mean"]) == ("OUTSIDE_BAND", 1.0)
 
@@ -195,7 +198,7 @@ def test_an_interrupt_leaves_what_was_made_and_its_verdicts(
     assert reproduce("book-async", "--gpus", "none") == 130
     out, err = capsys.readouterr()
     assert "2 runs: " in out  # the one that was interrupted, too: it is no success
-    assert "interrupted in run 2 of 4 for book-async" in err
+    assert "interrupted in run 2 of 5 for book-async" in err
     assert environment.is_down
     assert len(made()) == 1
 
@@ -228,12 +231,13 @@ def test_what_cannot_be_judged_ends_with_3(
     def good(volume: Volume, request: Request) -> None:
         for index in range(3):
             task = f"worker-{index}"
+            ready = record(task, 0, "event", status="ready", learning_rate=0.8)
             step = record(
-                task, 0, local_step=100, global_step=100, epoch=0, loss=0.5, elapsed_s=1.0
+                task, 1, local_step=100, global_step=100, epoch=0, loss=0.5, elapsed_s=1.0
             )
-            last = record(task, 1, "eval", accuracy=0.5, global_step=100)
-            write_records(volume, request.run_id, task, [step, last])
-        final = record("worker-0", 2, "eval", accuracy=0.5, global_step=100, probe=100)
+            last = record(task, 2, "eval", accuracy=0.5, global_step=100)
+            write_records(volume, request.run_id, task, [ready, step, last])
+        final = record("worker-0", 3, "eval", accuracy=0.5, global_step=100, probe=100)
         write_records(volume, request.run_id, "worker-0", [final])
         for task in request.tasks():
             end(volume, request.run_id, task, State.SUCCEEDED, exit_code=0)

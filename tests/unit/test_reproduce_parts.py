@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from lab.reproduce import statistics
-from lab.reproduce.claims import NAMES, load
+from lab.reproduce.claims import NAMES, Source, load
 from lab.reproduce.figures import Step, read_figures
 from lab.reproduce.judge import Ours, Verdict, Word
 from lab.reproduce.recipes import MODES, points, role_of_point, role_of_run, wanted
@@ -47,10 +48,14 @@ def test_figures_are_read_from_records(tmp_path: Path) -> None:
         tmp_path,
         [
             {"kind": "start"},
+            {"kind": "event", "status": "ready", "learning_rate": 0.01, "message": "x on ps"},
+            {"kind": "event", "message": "fault: slow:0.3,60s worker-0"},
+            {"kind": "event", "message": "fault over: slow:0.3,60s worker-0"},
             {**step, "elapsed_s": 2.0},
             {**step, "kind": "epoch", "local_step": 550, "global_step": 1600, "elapsed_s": 9.0},
             {"kind": "eval", "accuracy": 0.75, "global_step": 1650},
             {"kind": "eval", "accuracy": 0.8, "global_step": 1700, "probe": 1690},
+            {"kind": "final", "local_step": 560, "global_step": 1700},
         ],
     )
     found = read_figures(run)
@@ -59,7 +64,8 @@ def test_figures_are_read_from_records(tmp_path: Path) -> None:
     assert worker.steps == (
         Step(100, 290, 0, False, 1.5, 2.0), Step(550, 1600, 0, True, 1.5, 9.0),
     )  # fmt: skip
-    assert (worker.accuracy, worker.tested_at) == (0.75, 1650)
+    assert (worker.accuracy, worker.tested_at, worker.local_steps) == (0.75, 1650, 560)
+    assert (worker.rate, worker.disturbed) == (0.01, ("slow:0.3,60s worker-0",))
     assert (found.accuracy, found.updates_lost, found.global_steps) == (0.8, 10, 1700)
 
 
@@ -79,22 +85,31 @@ def test_a_record_that_makes_no_sense_is_passed_over(tmp_path: Path, bad: str) -
 def test_a_run_has_the_role_that_its_start_and_faults_tell() -> None:
     book, sync, blog = load("book-async"), load("book-sync"), load("blog-async")
     whole = chapter_run(1, own=(1, 1, 0), joins=2)
-    slowed = ("slow:0.3 worker-0",)
+    slowed = ("slow:0.3,60s worker-0",)
 
-    def role(source: Any, experiment: str, start: Any = None, faults: Any = ()) -> str | None:
-        import dataclasses  # noqa: PLC0415
-
-        run = dataclasses.replace(whole, experiment=experiment, start=start or {}, faults=faults)
-        found: str | None = role_of_run(run, source)
-        return found
+    def role(
+        source: Source, experiment: str, start: Any = None, faults: Any = (), **flags: Any
+    ) -> str | None:
+        run = replace(
+            whole, experiment=experiment, start=start or {}, faults=faults, parameters=flags
+        )
+        return role_of_run(run, source)
 
     assert role(book, "async-fast") == role(book, "async", {"worker-2": "after 9 steps"}) == "whole"
-    assert role(book, "async-fast", {"worker-2": "10s"}) == "late"
+    ten = {"worker-2": "10s"}
+    assert role(book, "async-fast", ten, epochs=2) == "late"
+    assert role(book, "async", {"worker-2": "after 10s"}, epochs=50) == "late-long"
+    assert role(book, "async-fast", ten, epochs=70) == "late-long"
+    assert role(book, "async-fast", ten, epochs=10) is None
+    assert role(book, "async-fast", {"worker-2": "1s"}, epochs=2) is None
     assert role(book, "sync") is role(book, "linear") is role(book, "async", faults=slowed) is None
     assert role(sync, "sync-fast") == "whole"
-    assert role(sync, "async") == "async"
-    assert role(sync, "sync", faults=slowed) == "slowed-sync"
-    assert role(sync, "async-fast", faults=slowed) == "slowed-async"
+    assert role(sync, "async", epochs=50) == "async"
+    assert role(sync, "async", epochs=5) is None
+    assert role(sync, "sync", faults=slowed, epochs=12) == "slowed-sync"
+    assert role(sync, "async-fast", faults=slowed, epochs=12) == "slowed-async"
+    assert role(sync, "sync", faults=("slow:0.9,60s worker-0",), epochs=12) is None
+    assert role(sync, "sync", faults=("no fault",), epochs=12) is None
     assert role(blog, "async-mlp") == "whole"
     assert role(blog, "async") is None
 
@@ -151,3 +166,5 @@ def test_tests_say_no_where_there_is_nothing_to_see() -> None:
     assert statistics.larger([1.0, 1.0], [1.0, 1.0]) == 1
     assert statistics.larger([2.0] * 10, [1.0] * 10, 1.5) < 0.01
     assert statistics.mean_interval([1.0]) is None
+    assert statistics.most(50, 100) > 0.5
+    assert statistics.most(70, 100) < 0.001
