@@ -6,10 +6,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lab.backends import Say
+from lab.backends.compose.building import build as build_image
 from lab.backends.compose.cli import Compose, compose_version
-from lab.backends.compose.downloads import announcement
 from lab.backends.compose.engine import Engine
-from lab.backends.compose.image import image_of, is_here
+from lab.backends.compose.image import image_of
 from lab.plan import Plan
 from lab.render.compose import render
 
@@ -26,7 +26,8 @@ def build(plan: Plan, *, root: Path, say: Say) -> str:
         The image's name.
 
     Raises:
-        LabError: There is no engine with compose, or the image does not build.
+        LabError: There is no engine with compose, the image does not build, or the project's folder
+            has another version of lab than the one that runs.
     """
     engine = Engine()
     engine.version()
@@ -36,6 +37,5 @@ def build(plan: Plan, *, root: Path, say: Say) -> str:
         file.write_text(render(plan), encoding="utf-8")
         compose = Compose(plan.name, file, root.absolute())
         image = image_of(compose.config())
-        say(announcement(image, has_base=is_here(engine, image.base)))
-        compose.build(image.service, say)
+        build_image(engine, compose, image, plan, root=root.absolute(), say=say)
     return image.name

@@ -78,6 +78,14 @@ class Environment(Protocol):
     tensorflow: str  # the version that its tasks have, as the plan names it
 
     @property
+    def sources_sha256(self) -> str:
+        """Digest of lab's own code that its agents run (`lab.task.sources`); "" if it is unknown.
+
+        Raises:
+            LabError: The backend does not answer.
+        """
+
+    @property
     def is_here(self) -> bool:
         """Whether its tasks run on this machine, so that this machine's cards are theirs."""
 

@@ -10,6 +10,7 @@ from typing import Final
 from lab.backends import Backend, Environment, Say
 from lab.errors import InputError, LabError
 from lab.plan import Plan
+from lab.task.sources import digest
 from lab.task.text import visible
 
 AUTO: Final = "auto"
@@ -87,7 +88,8 @@ def check_same(environment: Environment, plan: Plan, description: str, root: Pat
 
     Raises:
         InputError: It was not: its tasks run another folder's programs, stand otherwise, or have
-            another TensorFlow.
+            another TensorFlow or another version of lab's own code.
+        LabError: The environment's backend does not answer.
     """
     if environment.folder and Path(environment.folder).resolve() != root.resolve():
         raise InputError(
@@ -105,6 +107,12 @@ def check_same(environment: Environment, plan: Plan, description: str, root: Pat
         raise InputError(
             f"environment {environment.project!r} ({environment.backend}) is up with TensorFlow"
             f" {environment.tensorflow}, and this needs {plan.tensorflow}",
+            f"`lab down {environment.project}` and run it again",
+        )
+    if environment.sources_sha256 != digest():
+        raise InputError(
+            f"environment {environment.project!r} ({environment.backend}) is up with another"
+            " version of lab/task than this lab",
             f"`lab down {environment.project}` and run it again",
         )
 

@@ -29,6 +29,7 @@ class Facts:
         is_here: Whether the engine has it.
         base_is_here: Whether the engine has its base.
         base_can_be_fetched: Whether a registry that the engine reaches has its base.
+        is_old: Whether it is here with another version of lab's own code than the host's.
     """
 
     name: str
@@ -37,15 +38,18 @@ class Facts:
     is_here: bool
     base_is_here: bool = False
     base_can_be_fetched: bool = False
+    is_old: bool = False
 
 
 def look(plan: Plan, root: Path) -> Facts:
     """Find out what the plan's image is, and whether it is here or can be built.
 
     Raises:
-        LabError: The engine does not answer, or compose does not understand the file.
+        LabError: The engine does not answer, compose does not understand the file, or the image is
+            one that the user has named and does not fit this lab.
     """
     from lab.backends.compose import downloads  # noqa: PLC0415
+    from lab.backends.compose.building import Standing, standing  # noqa: PLC0415
     from lab.backends.compose.cli import Compose  # noqa: PLC0415
     from lab.backends.compose.engine import Engine  # noqa: PLC0415
     from lab.backends.compose.image import can_be_fetched, image_of, is_here  # noqa: PLC0415
@@ -58,14 +62,16 @@ def look(plan: Plan, root: Path) -> Facts:
         image = image_of(Compose(plan.name, file, root.absolute()).config())
     size = downloads.size_of(image.tensorflow)
     size_bytes = None if size is None else size.image_mb * 10**6
-    if is_here(engine, image.name):
+    found = standing(engine, image, plan)
+    if found is Standing.FITS:
         return Facts(image.name, image.base, size_bytes, is_here=True)
     base_is_here = is_here(engine, image.base)
     return Facts(
         image.name,
         image.base,
         size_bytes,
-        is_here=False,
+        is_here=found is Standing.OLD,
+        is_old=found is Standing.OLD,
         base_is_here=base_is_here,
         base_can_be_fetched=base_is_here or can_be_fetched(engine, image.base),
     )
@@ -84,17 +90,21 @@ def available(ask: Callable[[], Facts]) -> tuple[Finding, Facts | None]:
     except LabError as error:
         return _finding("image", Verdict.FAILED, error.what, error.mend, "no image"), None
     name, base = short(facts.name), short(facts.base)
-    if facts.is_here:
+    if facts.is_here and not facts.is_old:
         return _finding("image", Verdict.OK, f"{name} is here"), facts
+    stands, lacks, builds = f"{name} is not built yet", f"there is no image {name}", "builds it"
+    if facts.is_old:
+        stands = lacks = f"{name} holds another version of lab/task than this lab"
+        builds = "builds it again"
     if facts.base_is_here or facts.base_can_be_fetched:
         where = "is here" if facts.base_is_here else "can be fetched"
-        what = f"{name} is not built yet; its base {base} {where}, and the first run builds it"
+        what = f"{stands}; its base {base} {where}, and the first run {builds}"
         return _finding("image", Verdict.OK, what), facts
     return (
         _finding(
             "image",
             Verdict.FAILED,
-            f"there is no image {name}, and its base {base} cannot be fetched",
+            f"{lacks}, and its base {base} cannot be fetched",
             "`tools/base-image.sh` makes a base without a registry; then "
             "`export LAB_BASE_IMAGE=lab-base:bookworm`",
             "no image",

@@ -20,6 +20,7 @@ from lab.gpus import Gpu, Inventory, take_inventory
 from lab.plan import Link, Plan, place
 from lab.render.compose import render
 from lab.task.protocol import Request, TaskStatus
+from lab.task.sources import digest
 
 pytestmark = pytest.mark.engine
 
@@ -161,6 +162,7 @@ def test_found_by_its_labels_from_anywhere(
     found = ComposeBackend().find(NAME)
     assert found is not None
     assert found.tasks() == environment.tasks()
+    assert found.sources_sha256 == digest()
     assert NAME in [each.project for each in ComposeBackend().all()]
     assert ComposeBackend().find("no-such-environment") is None
 

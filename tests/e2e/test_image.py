@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -13,13 +15,14 @@ from lab.cluster import load_cluster
 from lab.errors import LabError
 from lab.gpus import take_inventory
 from lab.plan import Plan, place
+from lab.task.sources import IN_IMAGE, digest
 from tests.engine import ROOT
 
 pytestmark = pytest.mark.engine
 
 LOOK = """
 import importlib.util, json, os, pathlib, sys
-import lab.task.agent, lab.task.data, pynvml, pyroute2
+import lab.task.agent, lab.task.data, lab.task.sources, pynvml, pyroute2
 print(json.dumps({
     "user": [os.getuid(), os.getgid()],
     "runs": [os.stat("/runs").st_uid, os.stat("/runs").st_gid],
@@ -28,6 +31,7 @@ print(json.dumps({
     "helper": importlib.util.find_spec("lab.cli") is not None,
     "compiled": pathlib.Path(lab.task.agent.__cached__).is_file(),
     "programs": sorted(path.name for path in pathlib.Path("/lab/scripts").glob("*.py")),
+    "sources": lab.task.sources.digest(),
     "examples": len(lab.task.data.load_mnist().train.labels),
     "environment": sorted(os.environ),
 }))
@@ -56,6 +60,7 @@ def test_holds_what_a_task_needs_and_no_more(image: str) -> None:
     assert {"mnist_async.py", "mnist_sync.py"} <= set(found["programs"])
     assert found["examples"] == 55_000
     # No address of a registry, no certificate's path, no secret stays behind.
+    assert found["sources"] == digest()
     assert set(found["environment"]) <= {
         *("HOME", "HOSTNAME", "LANG", "PATH", "PWD", "PYTHONPATH", "PYTHONUNBUFFERED"),
         # of an official Python image:
@@ -89,3 +94,39 @@ def test_says_when_no_image_can_be_had(
     monkeypatch.setenv("LAB_IMAGE", "lab:never")
     monkeypatch.setenv("LAB_BASE_IMAGE", "lab-base:of-no-registry")
     assert "tools/base-image.sh" in str(backend.unready(plan, root=ROOT))
+
+
+def test_one_that_is_old_is_told_from_one_that_was_built_on_this(
+    image: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image says so itself, by whatever it was built: no label, no argument of a build."""
+    with (
+        changed(image, "lab:mine", "touch /lab/more"),
+        changed(image, "lab:before", f"echo 0 > {IN_IMAGE}"),
+        changed(image, "lab:never", f"rm {IN_IMAGE}"),
+    ):
+        for name in ("lab:before", "lab:never"):
+            monkeypatch.setenv("LAB_IMAGE", name)
+            with pytest.raises(LabError, match=f"{name} .LAB_IMAGE. holds another version of lab"):
+                ComposeBackend().unready(plan, root=ROOT)
+        monkeypatch.setenv("LAB_IMAGE", "lab:mine")
+        assert ComposeBackend().unready(plan, root=ROOT) is None
+    left = docker("ps", "--all", "--quiet", "--filter", f"label=lab.reader={plan.name}")
+    assert left == ""
+
+
+@contextmanager
+def changed(image: str, name: str, command: str) -> Iterator[None]:
+    """An image that is built on another, as long as the block lasts."""
+    container = docker("create", "--user", "0", "--network", "none", image, "sh", "-c", command)
+    try:
+        docker("start", "--attach", container)
+        docker("commit", container, name)
+        yield
+    finally:
+        docker("rm", "--force", container)
+        docker("rmi", "--force", name)
+
+
+def docker(*words: str) -> str:
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout

@@ -23,6 +23,7 @@ from lab.backends.local.process import Identity, descendants
 from lab.errors import InputError, LabError
 from lab.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.protocol import Request, TaskStatus
+from lab.task.sources import digest
 from lab.task.states import State
 from tests.agents import ROOT, processes_with, wait_for
 from tests.conditions import needs_namespaces
@@ -180,6 +181,7 @@ def test_run_from_boot_to_nothing(kind: str, project: Path) -> None:
         ("worker-0", "tf2", True),
         ("worker-1", "tf1", True),
     ]
+    assert environment.sources_sha256 == digest()
     submit(environment, "")
     home = Home().follow(environment)
     for task in ("ps-0", "worker-0", "worker-1"):

@@ -26,6 +26,7 @@ from lab.plan import Plan, PlannedNode, PlannedTask
 from lab.task import told_faults
 from lab.task import volume as volumes
 from lab.task.protocol import Request, TaskStatus, Volume, write_atomically
+from lab.task.sources import digest
 from lab.task.states import State
 
 PLAN = Plan(
@@ -137,6 +138,7 @@ class FakeEnvironment(Environment):
     folder: str = ""
     cluster_sha256: str = "abc"
     tensorflow: str = "2.21"
+    sources_sha256: str = digest()
     plan: Plan = PLAN
     is_down: bool = False
     is_here: bool = True

@@ -113,6 +113,25 @@ def test_an_environment_with_another_tensorflow_is_refused(environment: FakeEnvi
         check_same(environment, replace(PLAN, tensorflow="2.15"), "cluster.yaml", Path("/p"))
 
 
+@pytest.mark.parametrize("digest", ["0" * 64, ""])  # "": of a lab that knew of none
+@pytest.mark.parametrize("words", [["run", "async"], ["up"]])
+def test_an_environment_with_another_version_of_lab_is_refused(
+    backend: FakeBackend,
+    environment: FakeEnvironment,
+    capfd: pytest.CaptureFixture[str],
+    digest: str,
+    words: list[str],
+) -> None:
+    matching(environment)
+    environment.sources_sha256 = digest
+    assert main([*words, "--gpus", "none"]) == 2
+    assert capfd.readouterr().err.splitlines()[-1] == (
+        "error: environment 'mnist' (local) is up with another version of lab/task than this lab;"
+        " `lab down mnist` and run it again"
+    )
+    assert not Path("runs").exists()
+
+
 def test_an_environment_of_another_folder_is_refused(
     backend: FakeBackend,
     environment: FakeEnvironment,

@@ -519,6 +519,16 @@ def test_the_image() -> None:
     assert "is here, and the first run builds it" in images.available(lambda: there)[0].what
     far = replace(IMAGE, is_here=False, base_can_be_fetched=True)
     assert "can be fetched" in images.available(lambda: far)[0].what
+    old = replace(there, is_here=True, is_old=True)
+    found, _ = images.available(lambda: old)
+    assert (found.verdict, found.what) == (
+        OK,
+        "lab:cpu holds another version of lab/task than this lab; its base"
+        " python:3.11-slim-bookworm is here, and the first run builds it again",
+    )
+    found, _ = images.available(lambda: replace(old, base_is_here=False))
+    assert (found.verdict, found.blocks) == (FAILED, "no image")
+    assert found.what.startswith("lab:cpu holds another version of lab/task than this lab, and its")
     found, facts = images.available(lambda: replace(IMAGE, is_here=False))
     assert (found.verdict, found.blocks) == (FAILED, "no image")
     assert facts is not None

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from lab.backends.local import LocalBackend, isolation, layout, state
+from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.ports import check_free
 from lab.backends.local.process import Identity, boot_id, descendants, inner_pid
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
@@ -122,6 +123,9 @@ def a_record(**changes: object) -> EnvironmentRecord:
 def test_record_of_an_environment_survives_its_file() -> None:
     record = a_record()
     assert EnvironmentRecord.from_json(record.to_json()) == record
+    known = replace(record, sources_sha256="5" * 64)
+    assert EnvironmentRecord.from_json(known.to_json()) == known
+    assert LocalEnvironment(Place(Path()), known).sources_sha256 == "5" * 64
     assert record.cluster_spec() == PLAN.cluster_spec()
     for text in ("", "[]", "{}", record.to_json().replace("demo", "demo").replace('"pid"', '"p"')):
         with pytest.raises(ValueError, match=r"."):

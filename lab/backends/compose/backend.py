@@ -9,8 +9,8 @@ from typing import Final
 
 from lab.backends import Check, Say, no_check
 from lab.backends.compose import names, state
+from lab.backends.compose.building import Standing, build, old, standing
 from lab.backends.compose.cli import Compose, compose_version, docker
-from lab.backends.compose.downloads import announcement
 from lab.backends.compose.engine import Engine
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image import can_be_fetched, image_of, is_here
@@ -55,20 +55,23 @@ class ComposeBackend:
     def unready(self, plan: Plan, *, root: Path) -> str | None:
         """Why this plan's image is neither here nor can be built, with the mend; None when it can.
 
+        One that holds another version of lab's own code counts as none.
+
         Raises:
-            LabError: The engine does not answer.
+            LabError: The engine does not answer, or such an image is one that the user has named.
         """
         with TemporaryDirectory(prefix="lab-") as folder:
             file = Path(folder) / "docker-compose.yml"
             file.write_text(render(plan), encoding="utf-8")
             image = image_of(Compose(plan.name, file, root.absolute()).config())
-        for name in (image.name, image.base):
-            if is_here(self._engine, name):
-                return None
+        found = standing(self._engine, image, plan)
+        if found is Standing.FITS or is_here(self._engine, image.base):
+            return None
         if can_be_fetched(self._engine, image.base):
             return None
+        what = old(image) if found is Standing.OLD else f"there is no image {image.name}"
         return (
-            f"there is no image {image.name}, and its base {image.base} cannot be fetched; where"
+            f"{what}, and its base {image.base} cannot be fetched; where"
             " no registry can be reached, `tools/base-image.sh` makes one: then set"
             " LAB_BASE_IMAGE=lab-base:bookworm"
         )
@@ -96,9 +99,11 @@ class ComposeBackend:
             undo.callback(self._undo, plan.name, before, say)
             compose = Compose(plan.name, file, root, lock)
             image = image_of(compose.config())
-            if not is_here(self._engine, image.name):
-                say(announcement(image, has_base=is_here(self._engine, image.base)))
-                compose.build(image.service, say)
+            found = standing(self._engine, image, plan)
+            if found is Standing.OLD:
+                say(f"{old(image)}: it is built again")
+            if found is not Standing.FITS:
+                build(self._engine, compose, image, plan, root=root, say=say)
             compose.up(say)
             environment = ComposeEnvironment(self._engine, plan.name)
             wait_until_up(self._engine, environment.seen, say, timeout_s=self._ready_s)

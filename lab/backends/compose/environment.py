@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.backends import NOTHING, Chunk, Say, TaskInfo, Unless, looking, never
-from lab.backends.compose import names, sight, state
+from lab.backends.compose import names, sight, sources, state
 from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel
 from lab.backends.compose.cli import child, compose_version, docker, lines_of
 from lab.backends.compose.containers import Seen, read
@@ -68,6 +68,13 @@ class ComposeEnvironment:
         with answering("asking the engine for its machine"):
             name = str(self._engine.client().info().get("Name", ""))
         return name == platform.node()
+
+    @property
+    def sources_sha256(self) -> str:
+        """Digest of lab's own code in its containers; "" where that is not one and the same."""
+        firsts = {each.image: each.id for each in self.found}
+        digests = {sources.of_container(self._engine, one) for one in firsts.values()}
+        return digests.pop() if len(digests) == 1 else ""
 
     def seen(self) -> list[Seen]:
         """Every container of it, tasks in the plan's order behind the anchors."""

@@ -24,6 +24,7 @@ from lab.images import IMAGES
 from lab.plan import Plan
 from lab.signals import undisturbed
 from lab.task.protocol import Volume
+from lab.task.sources import digest
 
 _BOOT_WITHIN_S = 60.0
 _POLL_S = 0.05
@@ -184,6 +185,7 @@ def _boot(
             nodes=layout.nodes_of(plan, kind),
             tasks=layout.tasks_of(plan, kind, root=root, runs=place.runs),
             tensorflow=plan.tensorflow,
+            sources_sha256=digest(),
         )
         place.write(record)
         assert supervisor.stdin is not None  # noqa: S101 (a pipe was asked for)

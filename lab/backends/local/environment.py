@@ -49,6 +49,7 @@ class LocalEnvironment:
         self.folder = record.root
         self.cluster_sha256 = record.cluster_sha256
         self.tensorflow = record.tensorflow
+        self.sources_sha256 = record.sources_sha256
 
     @property
     def is_here(self) -> bool:

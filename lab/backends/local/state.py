@@ -82,6 +82,8 @@ class EnvironmentRecord:
         nodes: In the plan's order.
         tasks: In the plan's order.
         tensorflow: The version that this Python has, as the plan names it.
+        sources_sha256: Digest of lab's own code that the agents were started with, or "" where a
+            lab has booted it that knew none.
     """
 
     project: str
@@ -93,6 +95,7 @@ class EnvironmentRecord:
     nodes: tuple[NodeRecord, ...]
     tasks: tuple[TaskRecord, ...]
     tensorflow: str = CURRENT.tensorflow
+    sources_sha256: str = ""
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec."""
