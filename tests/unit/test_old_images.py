@@ -135,6 +135,7 @@ def docker_of(engine: Engine) -> Docker:
         (b"0" * 64, ""),
         (b"0" * 200_000, ""),
     ],
+    ids=["this", "another", "none", "a directory", "an escape", "no line", "too much"],
 )
 def test_an_image_says_which_version_it_holds(file: bytes | None, said: str) -> None:
     engine = an_engine(cpu=file)
@@ -157,6 +158,7 @@ def test_a_container_that_another_command_removed_first() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "said"),
     [(OLD, OLD, "0" * 64), (OLD, HERE, ""), (HERE, b"", ""), (HERE, HERE, digest())],
+    ids=["old", "both", "one says none", "this"],
 )
 def test_an_environment_has_the_version_of_all_its_containers(
     first: bytes, second: bytes, said: str
