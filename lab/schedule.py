@@ -11,6 +11,7 @@ from lab.task.protocol import chief_of
 from lab.task.when import When, parse_when
 
 PS: Final = "ps"
+WORKER: Final = "worker"
 _FORM: Final = "TASK: MOMENT; …, such as worker-1: 10s; worker-2: after 500 steps"
 
 
@@ -47,6 +48,33 @@ def parse_start(text: str) -> dict[str, str]:
             raise ValueError(_FORM)
         found[task.strip()] = str(parse_when(moment.strip()))
     return found
+
+
+def check_joins(
+    start: Mapping[str, str], workers: Sequence[str], *, own_steps: int, all_steps: int
+) -> None:
+    """See that every step comes after which a worker is to join.
+
+    Args:
+        start: Task to moment.
+        workers: All workers; every step of each of them is an update of its own.
+        own_steps: Steps that each makes.
+        all_steps: The global step at which all end, if that is how they do; otherwise 0.
+
+    Raises:
+        InputError: The others end before one of these steps, so that it never comes.
+    """
+    joins = {task: parse_when(start[task]).steps for task in workers if task in start}
+    for task, steps in joins.items():
+        if steps is None:
+            continue
+        before = [other for other in workers if (joins.get(other) or 0) < steps]
+        most = all_steps or own_steps * len(before)
+        if steps > most:
+            raise InputError(
+                f"--start: {task}: step {steps:,} never comes: without it {most:,} are made",
+                "give fewer steps, or train longer",
+            )
 
 
 def check_start(start: Mapping[str, str], tasks: Sequence[str]) -> None:

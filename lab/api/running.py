@@ -19,7 +19,7 @@ from lab.cli import planning
 from lab.cli.outcome import judge
 from lab.cli.output import say
 from lab.cli.planning import Draft
-from lab.cli.terms import terms
+from lab.cli.terms import check_joins, terms
 from lab.cluster import Cluster
 from lab.errors import InputError, LabError
 from lab.images import CURRENT
@@ -116,6 +116,7 @@ def run(
         stall_s=stall,
         faults=read_faults(faults),
     )
+    check_joins(wanted, words, draft.plan, agreed.start, data)
     chosen = choose(backend, draft.plan, root, backends(), tell)
     order = Order(
         experiment=wanted,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from lab import schedule
 from lab.cli.output import say
 from lab.cluster import Cluster
 from lab.errors import InputError
@@ -14,7 +15,6 @@ from lab.run.directory import RunDir, find_run
 from lab.run.faulting import settle
 from lab.run.launch import Terms, defaults, hyperparameters
 from lab.run.standing import Ask, told
-from lab.schedule import check_start
 from lab.task.experiments import Experiment
 from lab.task.faults import Fault, parse
 from lab.task.policy import OnFailure, Policy
@@ -50,9 +50,9 @@ def terms(
     Raises:
         InputError: The schedule, the policy or a fault does not fit.
     """
-    schedule = {**cluster.start, **start}
-    check_start(schedule, [task.name for task in plan.tasks])
-    joins = [task for task, text in schedule.items() if parse_when(text).steps is not None]
+    moments = {**cluster.start, **start}
+    schedule.check_start(moments, [task.name for task in plan.tasks])
+    joins = [task for task, text in moments.items() if parse_when(text).steps is not None]
     if wanted.gang and joins:
         raise InputError(
             f"experiment {wanted.name!r} makes no step without {joins[0]}, which waits for one",
@@ -67,7 +67,7 @@ def terms(
     return Terms(
         stall_s=stall_s,
         ready_s=(0.0 if own else READY_S) if ready_s is None else ready_s,
-        start=schedule,
+        start=moments,
         on_failure=policy.on_failure,
         restarts=policy.restarts,
         faults=settle(
@@ -76,6 +76,41 @@ def terms(
             stall_s,
             say,
         ),
+    )
+
+
+def check_joins(
+    wanted: Experiment,
+    words: Sequence[str],
+    plan: Plan,
+    start: Mapping[str, str],
+    data: Path | None,
+) -> None:
+    """See that every step comes after which a worker is to join.
+
+    Args:
+        wanted: The experiment.
+        words: All words for the program.
+        plan: The placement.
+        start: Task to moment.
+        data: The directory with the user's own data, or None.
+
+    Raises:
+        InputError: One of them never comes.
+        DataError: The data cannot be read.
+    """
+    if not wanted.steps_add_up or all(parse_when(text).steps is None for text in start.values()):
+        return
+    parameters = defaults(wanted) | hyperparameters(wanted, words)
+    epochs, batch_size = parameters.get("epochs"), parameters.get("batch_size")
+    if not isinstance(epochs, int) or not isinstance(batch_size, int):
+        return  # the program refuses them
+    all_steps = parameters.get("global_steps") or 0
+    schedule.check_joins(
+        start,
+        [task.name for task in plan.tasks if task.job == schedule.WORKER],
+        own_steps=0 if all_steps else epochs * (_training_images(data) // batch_size),
+        all_steps=all_steps,
     )
 
 

@@ -22,16 +22,8 @@ _STYLES: Final = {
     Word.INSUFFICIENT_RUNS: "yellow",
     Word.NOT_COMPARABLE: "dim",
 }
-_SHORT: Final = {
-    Word.OUTSIDE_BAND: "OUTSIDE",
-    Word.INSUFFICIENT_RUNS: "TOO FEW",
-    Word.NOT_COMPARABLE: "NOT COMP.",
-    Word.TOO_GOOD: "TOO GOOD",
-}
-"""What the table says in place of a word that is too wide for it."""
-
 _WHOLE: Final = 100
-_CLAIM: Final = 29
+_CLAIM: Final = 27
 
 
 def verdicts_table(verdicts: Sequence[Verdict]) -> Table:
@@ -66,7 +58,8 @@ def _row(verdict: Verdict) -> list[Cell]:
         "" if verdict.source_value is None else _number(verdict.source_value),
         _ours(verdict),
         "" if band is None else _band(band),
-        Text(visible(_SHORT.get(word, word)), style=_STYLES[word]),
+        # Its parts below each other: whole, the longest would be a fifth of the table.
+        Text("_\n".join(word.split("_")), style=_STYLES[word]),
     ]
 
 
@@ -80,14 +73,18 @@ def _wrapped(words: str) -> list[str]:
     return lines
 
 
-def _ours(verdict: Verdict) -> str:
+def _ours(verdict: Verdict) -> Text:
     ours = verdict.ours
     if ours.mean is None:
-        return ""
+        return Text()
+    # A number that is compared with no other one says what it is.
+    alone = verdict.source_value is None and verdict.band is None and verdict.unit
+    unit = f"\n{visible(verdict.unit)}" if alone else ""
     if ours.low is None or ours.high is None or ours.low == ours.high or ours.n < LEAST_RUNS:
-        return _number(ours.mean)
+        return Text(f"{_number(ours.mean)}{unit}")
     half = (ours.high - ours.low) / 2
-    return f"{_number(ours.mean)} ±" + (f"{half:,.0f}" if _is_whole(ours.mean) else f"{half:.4f}")
+    shown = f"{half:,.0f}" if _is_whole(ours.mean) else f"{half:.4f}"
+    return Text(f"{_number(ours.mean)} ±{shown}{unit}")
 
 
 def _band(band: Interval) -> str:

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from lab.task.protocol import (
     write_atomically,
 )
 from lab.task.states import State
+from lab.task.text import short
 
 FORMAT: Final = 1
 """The version of `run.json`; a reader refuses a later one."""
@@ -188,6 +189,9 @@ class RunInfo:
                 "state": State(raw["state"]),
                 "on_failure": OnFailure(raw.get("on_failure", OnFailure.FAIL)),
             }
+            unknown = raw.keys() - {field.name for field in fields(cls)}
+            if unknown:
+                raise ValueError(f"not a run.json: nobody knows its key {short(min(unknown))!r}")
             return cls(**{**raw, **tuples, **words})
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"not a run.json: {error}") from error
@@ -332,11 +336,22 @@ def runs_dir(given: str | None) -> Path:
 
 
 def all_runs(home: Path) -> list[RunDir]:
-    """Every run at home, oldest first; what is no run is passed over."""
+    """Every run at home, oldest first; what is no run is passed over.
+
+    Those whose `run.json` cannot be read come before all others: nobody knows when they began.
+    """
     if not home.is_dir():
         return []
     found = [RunDir(path) for path in home.iterdir() if (path / "run.json").is_file()]
-    return sorted(found, key=lambda run: (run.read().started_unix, run.run_id))
+    return sorted(found, key=lambda run: (_begun(run), run.run_id))
+
+
+def _begun(run: RunDir) -> float:
+    """When it began, in seconds since the epoch; 0 where its `run.json` does not tell."""
+    try:
+        return run.read().started_unix
+    except (LabError, OSError):
+        return 0.0
 
 
 def resolve(word: str, ids: list[str], *, where: str) -> str:
@@ -371,6 +386,8 @@ def find_run(word: str, home: Path) -> RunDir:
     Raises:
         InputError: No run, or several, fit.
     """
+    if RUN_ID.fullmatch(word) and (home / word / "run.json").is_file():
+        return RunDir(home / word)
     ids = [run.run_id for run in all_runs(home)]
     return RunDir(home / resolve(word, ids, where=str(home)))
 

@@ -193,6 +193,9 @@ def test_what_is_wrong_is_said_before_anything_starts(environment: FakeEnvironme
     assert refusal(on_failure="panic").startswith("on_failure: 'panic' is not fail, restart")
     assert refusal(start="soon").startswith("start: 'soon' is not TASK: MOMENT")
     assert refusal(start={"worker-9": "1s"}).startswith("--start: there is no task 'worker-9'")
+    assert "worker-1: step 9,999 never comes" in refusal(
+        epochs=1, start="worker-1: after 9999 steps"
+    )
     assert refusal(faults="hug worker-1").startswith("faults: no such fault: ")
     assert refusal(experiment="asink").startswith("no experiment 'asink'; did you mean 'async'?")
     assert "no way to pin GPUs" in refusal(gpus="many")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
 
 from lab.errors import InputError
-from lab.schedule import check_start, parse_start, untimely
+from lab.schedule import check_joins, check_start, parse_start, untimely
 from lab.task.gate import Gate
 from lab.task.policy import OnFailure, Policy, outcome, parse_policy
 from lab.task.protocol import Attempt, Request, TaskStatus
@@ -251,6 +252,28 @@ def test_a_schedule_that_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="no step is made without worker-0; give it a time"):
         check_start({"worker-0": "after 5 steps"}, TASKS)
     check_start({"worker-0": "5s", "ps-0": "1s", "worker-2": "after 5 steps"}, TASKS)
+
+
+@pytest.mark.parametrize(
+    ("start", "all_steps", "never"),
+    [
+        ({"worker-2": "after 200 steps"}, 0, ""),
+        ({"worker-2": "after 201 steps"}, 0, "worker-2: step 201 never comes: without it 200"),
+        # One that joins earlier makes steps, too; one that joins at the same step does not.
+        ({"worker-1": "after 100 steps", "worker-2": "after 200 steps"}, 0, ""),
+        ({"worker-1": "after 101 steps", "worker-2": "after 150 steps"}, 0, "worker-1: step 101"),
+        ({"worker-1": "after 150 steps", "worker-2": "after 150 steps"}, 0, "worker-1: step 150"),
+        ({"worker-1": "10s", "worker-2": "after 200 steps"}, 0, ""),
+        ({"worker-2": "after 5,000 steps"}, 5_000, ""),
+        ({"worker-2": "after 5,001 steps"}, 5_000, "without it 5,000 are made; give fewer steps"),
+    ],
+)
+def test_the_others_come_as_far_as_a_worker_waits_for(
+    start: dict[str, str], all_steps: int, never: str
+) -> None:
+    refused = pytest.raises(InputError, match=never) if never else contextlib.nullcontext()
+    with refused:
+        check_joins(start, ["worker-0", "worker-1", "worker-2"], own_steps=100, all_steps=all_steps)
 
 
 @pytest.mark.parametrize(

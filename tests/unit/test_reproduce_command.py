@@ -249,9 +249,25 @@ def test_what_cannot_be_judged_ends_with_3(
     assert "claims cannot be judged, steadier for one" in err
 
 
+def test_where_nothing_can_be_kept_the_verdicts_are_shown(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce("book-async", "--repeats", "1", "--gpus", "none")
+    run = str(Path("runs") / environment.runs()[0].run_id)
+    Path("kept").write_text("")
+    capsys.readouterr()
+    assert reproduce("book-async", "--runs", run, "--runs-dir", "kept/here") == 1
+    out, err = capsys.readouterr()
+    assert "1 run: " in out
+    assert "error: the verdicts on book-async cannot be kept in kept/here: Not a directory" in err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("book-async", "--runs", "last", "--quick"), "--quick is for runs to be made"),
+        (("book-async", "--runs", "last", "--repeats", "3"), "--repeats is for runs to be made"),
+        (("book-async", "--runs", "last", "--seed", "0"), "--seed is for runs to be made"),
         (("book",), "book-async, book-sync, blog-async, blog-sync or all"),
         (("book-async", "--repeats", "0"), "from 1 to 100"),
         (("book-async", "--runs", ","), "runs, such as last"),

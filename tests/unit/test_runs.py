@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from lab.backends import Chunk
+from lab.cli import main
 from lab.errors import InputError, LabError
 from lab.run.conduct import conduct
 from lab.run.directory import RunDir, RunInfo, find_run, runs_dir
@@ -290,6 +291,28 @@ def test_a_run_is_found_by_a_unique_beginning(tmp_path: Path) -> None:
         find_run("last", tmp_path / "empty")
 
 
+@pytest.mark.parametrize("damage", ["{", '{"format": 1, "run_id": "b", "odd\\u001b": 1}'])
+def test_a_damaged_run_hides_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    good, bad = "20260101-0900-async-aaaa", "20260102-0900-async-bbbb"
+    for name in (good, bad):
+        RunDir(tmp_path / name).create(RunInfo(name, "async", started_unix=1.0))
+    RunDir(tmp_path / bad).info_path.write_text(damage)
+    for word in (good, "last", "20260101"):
+        assert find_run(word, tmp_path).run_id == good
+    assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert good in out
+    assert "left out: " in err
+    assert f"{bad}/run.json" in err
+    assert main(["show", bad, "--runs-dir", str(tmp_path)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("move that directory away")
+    assert "RunInfo" not in line
+    assert "\x1b" not in line
+
+
 def test_runs_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     assert runs_dir(None) == Path("runs")
@@ -310,7 +333,9 @@ def test_words_that_are_no_text_are_written_down_and_read_back(tmp_path: Path) -
     assert run.summary_path.is_file()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 99}', "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "odd": 1}', '{"format": 99}', "\x00"]
+)
 def test_an_unreadable_run_json_is_one_clear_error(run: RunDir, text: str) -> None:
     run.info_path.write_text(text)
     with pytest.raises(LabError, match=r"run\.json"):

@@ -56,6 +56,40 @@ def only_run() -> RunDir:
     return RunDir(max(Path("runs").iterdir(), key=lambda path: path.stat().st_mtime_ns))
 
 
+@pytest.mark.parametrize(
+    ("words", "made"),
+    [
+        (["--epochs", "2", "--start", "worker-1: after 1,101 steps"], "1,100"),
+        (["--global_steps", "500", "--start", "worker-1: after 501 steps"], "500"),
+        (["--epochs", "1", "--batch_size", "1000", "--start", "worker-1: after 56 steps"], "55"),
+    ],
+)
+def test_a_step_that_never_comes_is_refused(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str], words: list[str], made: str
+) -> None:
+    assert main([*RUN, *words]) == 2
+    said = capsys.readouterr().err
+    assert f"never comes: without it {made} are made; give fewer steps, or train longer" in said
+    assert not environment.runs()
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--epochs", "2", "--start", "worker-1: after 1,100 steps"],
+        ["--global_steps", "500", "--start", "worker-1: after 500 steps"],
+        ["--epochs", "1", "--start", "worker-1: 2000s"],
+    ],
+)
+def test_the_last_step_that_comes_is_no_mistake(
+    environment: FakeEnvironment, words: list[str]
+) -> None:
+    environment.tasks_do = train
+    assert main([*RUN, *words]) == 0
+    assert asked(environment).start
+
+
 def test_the_request_carries_what_the_flags_say(environment: FakeEnvironment) -> None:
     words = ["--on-failure", "restart:2", "--start", "worker-1: after 500 steps"]
     assert main([*RUN, *words, "--ready-within", "90s", "--stall", "1m"]) == 0

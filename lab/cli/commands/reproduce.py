@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from lab.backends.choose import AUTO
 from lab.cli.arguments import Flag, Switch, Word
-from lab.cli.options import BackendName, ClusterFile, GpuMode, RunsDir
+from lab.cli.options import BackendName, GpuMode, RunsDir
 from lab.cli.output import print_json, say
 from lab.cli.reproducing import Asked
 from lab.cli.values import one_of, whole
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTION: Final = "clusters/book.yaml"
 _MOST: Final = 100
+_REPEATS: Final = 3
 
 
 def _runs(raw: str) -> tuple[str, ...]:
@@ -45,21 +46,32 @@ def command(
         str, Word(f"what is reproduced: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))
     ],
     repeats: Annotated[
-        int, Flag("runs of each kind, each with a seed of its own", whole(1, _MOST), shows="N")
-    ] = 3,
+        int | None,
+        Flag(
+            f"runs of each kind, each with a seed of its own (default: {_REPEATS})",
+            whole(1, _MOST),
+            shows="N",
+        ),
+    ] = None,
     quick: Annotated[
         bool, Switch("for a class: the quick listings, and a shorter training of the blog")
     ] = False,
     seed: Annotated[
-        int,
-        Flag("seed of the first repeat; each further one adds 1", whole(0, MAX_SEED), shows="N"),
-    ] = 1,
+        int | None,
+        Flag(
+            "seed of the first repeat; each further one adds 1 (default: 1)",
+            whole(0, MAX_SEED),
+            shows="N",
+        ),
+    ] = None,
     runs: Annotated[
         tuple[str, ...] | None,
         Flag("judge these runs, and make none: ids or directories", _runs, shows="RUN,RUN"),
     ] = None,
     backend: BackendName = AUTO,
-    cluster: ClusterFile = None,
+    cluster: Annotated[
+        str | None, Flag(f"the cluster description (default: {_DESCRIPTION})", shows="FILE")
+    ] = None,
     gpus: GpuMode = AUTO,
     json: Annotated[bool, Switch("print all verdicts as JSON on stdout")] = False,
     runs_dir_: RunsDir = None,
@@ -68,16 +80,28 @@ def command(
     home = runs_dir(runs_dir_)
     sources = [load(each) for each in (NAMES if name == ALL else (name,))]
     if runs is not None:
+        for flag, given in (("--repeats", repeats), ("--quick", quick or None), ("--seed", seed)):
+            if given is not None:
+                raise InputError(f"{flag} is for runs to be made", "leave it out, or --runs")
         found = [_find(word, home) for word in runs]
-        given = list({run.path.resolve(): run for run in found}.values())  # each counts once
-        for run in given:
+        several = list({run.path.resolve(): run for run in found}.values())  # each counts once
+        for run in several:
             _check_ended(run)
-        judged = [_judged(source, given, home, strict=name != ALL) for source in sources]
+        judged = [_judged(source, several, home, strict=name != ALL) for source in sources]
         _finish(judged, json=json)
         return
     path = project.cluster_path(cluster or _DESCRIPTION)
     root = project.find_root(path)
-    asked = Asked(load_cluster(path), path, root, backend, gpus, repeats, seed, quick)
+    asked = Asked(
+        load_cluster(path),
+        path,
+        root,
+        backend,
+        gpus,
+        repeats or _REPEATS,
+        1 if seed is None else seed,
+        quick,
+    )
     judged = []
     for source in sources:
         begun, stopped = _make(source, asked, home)
@@ -139,7 +163,7 @@ def _judged(
     from lab.reproduce.judge import judge  # noqa: PLC0415
     from lab.reproduce.oracle import load_trainings, of_mode  # noqa: PLC0415
     from lab.reproduce.recipes import role_of_run  # noqa: PLC0415
-    from lab.reproduce.result import as_json, path_of  # noqa: PLC0415
+    from lab.reproduce.result import as_json  # noqa: PLC0415
 
     by_role: dict[str, list[Any]] = {}
     for each in found:
@@ -156,11 +180,25 @@ def _judged(
     verdicts = judge(source, by_role, of_mode(load_trainings(), source.oracle))
     ids = [figures.run_id for several in by_role.values() for figures in several]
     result = as_json(source, verdicts, ids)
-    home.mkdir(parents=True, exist_ok=True)
-    path = path_of(home, source)
-    write_atomically(path, _text(result))
-    say(f"{source.name}: {path}")
+    _keep(result, verdicts, source, home)
     return result, verdicts
+
+
+def _keep(result: dict[str, Any], verdicts: list[Verdict], source: Source, home: Path) -> None:
+    """Write down what was found; where that cannot be, it is at least shown."""
+    from lab.reproduce.result import path_of  # noqa: PLC0415
+
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        path = path_of(home, source)
+        write_atomically(path, _text(result))
+    except OSError as error:
+        _show([(result, verdicts)], json=False)
+        raise LabError(
+            f"the verdicts on {source.name} cannot be kept in {home}: {error.strerror}",
+            "name another directory with --runs-dir",
+        ) from None
+    say(f"{source.name}: {path}")
 
 
 def _text(result: dict[str, Any]) -> str:
@@ -183,7 +221,8 @@ def _show(judged: Sequence[tuple[dict[str, Any], list[Verdict]]], *, json: bool)
         print()
         for line in reasons(verdicts):
             print(visible(line))
-        print(f"{len(result['runs'])} runs: {counts(verdicts)}")
+        runs = len(result["runs"])
+        print(f"{runs} {'run' if runs == 1 else 'runs'}: {counts(verdicts)}")
 
 
 def _finish(judged: Sequence[tuple[dict[str, Any], list[Verdict]]], *, json: bool) -> None:

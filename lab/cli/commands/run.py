@@ -14,7 +14,7 @@ from lab.cli.arguments import Flag, Rest, Switch, Word
 from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict
 from lab.cli.outcome import judge, tell
 from lab.cli.output import say
-from lab.cli.terms import resumed
+from lab.cli.terms import check_joins, resumed
 from lab.cli.terms import terms as terms_of
 from lab.cli.times import duration
 from lab.cli.values import one_of
@@ -159,6 +159,7 @@ def command(
     resumes = None
     if resume is not None:
         resumes, argv = resumed(resume, home, wanted, rest, data, ask=Volumes(lambda: known))
+    check_joins(wanted, argv, plan, terms.start, data)
     chosen = choose(backend, plan, root, known, say)
     order = Order(
         experiment=wanted,

@@ -7,10 +7,12 @@ import time
 from lab.backends.choose import backends
 from lab.cli.options import AsJson, RunsDir
 from lab.cli.output import print_json, say
+from lab.errors import LabError
 from lab.run.cells import show, state_cell, table_of
 from lab.run.directory import RunDir, all_runs, runs_dir
 from lab.run.standing import Ask, Volumes, told
 from lab.run.summary import read_summary
+from lab.task.text import visible
 
 _COLUMNS = ("run", "experiment", "backend", "state", ">global step", ">accuracy", "started (UTC)")
 
@@ -19,7 +21,12 @@ def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
     """List the runs at home, the newest last."""
     home = runs_dir(runs_dir_)
     ask = Volumes(backends)
-    rows = [_row(run, ask) for run in all_runs(home)]
+    rows = []
+    for run in all_runs(home):
+        try:
+            rows.append(_row(run, ask))
+        except (LabError, OSError) as error:  # one that is damaged hides no other
+            say(f"left out: {visible(str(error))}")
     if json:
         print_json(rows)
     elif not rows:
