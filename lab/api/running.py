@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from lab.api.home import Run, home
 from lab.api.placing import AnyPath, described
 from lab.api.words import faults as read_faults
 from lab.api.words import policy, program_words, schedule
-from lab.backends import Environment, Say
-from lab.backends.choose import AUTO, BACKENDS, LOCAL, Choice, backends, check_same, choose
-from lab.backends.proof import prove
+from lab.backends import Say
+from lab.backends.choose import AUTO, BACKENDS, LOCAL, backends
 from lab.cli import planning
 from lab.cli.outcome import judge
 from lab.cli.output import say
 from lab.cli.planning import Draft
+from lab.cli.sites import Site, find_site
 from lab.cli.terms import check_joins, terms
 from lab.cluster import Cluster
 from lab.errors import InputError, LabError
@@ -28,7 +29,6 @@ from lab.run.brief import watching
 from lab.run.cells import seconds, share, whole
 from lab.run.conduct import conduct
 from lab.run.directory import RunDir
-from lab.run.homecoming import bring_leftovers_home
 from lab.run.launch import Order, prepare
 from lab.run.lifecycle import View
 from lab.run.program import OwnProgram, names_a_program, read_program
@@ -117,26 +117,30 @@ def run(
         faults=read_faults(faults),
     )
     check_joins(wanted, words, draft.plan, agreed.start, data)
-    chosen = choose(backend, draft.plan, root, backends(), tell)
+    kept = home(runs_dir)
+    site = find_site(
+        backend,
+        draft,
+        backends(),
+        description=str(path or model.name),
+        root=root,
+        home=kept,
+        say=tell,
+        heed=partial(_heed, draft, tell),
+    )
     order = Order(
         experiment=wanted,
         argv=words,
         plan=draft.plan,
         root=root,
         cluster_file=path,
-        data_dir=project.data_dir_inside(data, chosen.backend.name, root),
+        data_dir=project.data_dir_inside(data, site.backend.name, root),
         program=own,
         terms=agreed,
     )
-    kept = home(runs_dir)
-    if chosen.environment is not None:
-        check_same(chosen.environment, draft.plan, str(path or model.name), root)
-    else:
-        _heed(draft, tell)
-        bring_leftovers_home(chosen.backend, draft.plan.name, kept, tell)
     made = prepare(order, kept)
     tell(f"run {made.run_id}: {made.path}")
-    summary = _conducted(made, order, chosen, keep=keep, tell=tell)
+    summary = _conducted(made, site, keep=keep, tell=tell)
     if check:
         judge(made, summary)
     return Run(made)
@@ -179,21 +183,13 @@ def _heed(draft: Draft, tell: Say) -> None:
         say(f"warning: {line}")
 
 
-def _conducted(run: RunDir, order: Order, chosen: Choice, *, keep: bool, tell: Say) -> Summary:
+def _conducted(run: RunDir, site: Site, *, keep: bool, tell: Say) -> Summary:
     """What the run came to."""
-
-    def boot(defer: Callable[[], None]) -> Environment:
-        def check(environment: Environment) -> None:
-            prove(environment, order.plan, tell)
-            defer()
-
-        return chosen.backend.up(order.plan, root=order.root, say=tell, check=check)
-
     try:
         summary = conduct(
             run,
-            boot=boot,
-            found=chosen.environment,
+            boot=lambda defer: site.boot(defer, tell),
+            found=site.found,
             keep=keep,
             view=lambda: _view(run, quiet=tell is _nothing),
             say=tell,

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from lab.backends import Environment, Say
-from lab.backends.choose import backends, check_same, choose
-from lab.backends.proof import prove
+from lab.backends.choose import backends
 from lab.cli import planning
 from lab.cli.output import say
+from lab.cli.sites import find_site
 from lab.cli.terms import terms
 from lab.cluster import Cluster
 from lab.reproduce.claims import Source
 from lab.reproduce.recipes import points, role_of_point, wanted
 from lab.run import project
-from lab.run.homecoming import bring_leftovers_home
 from lab.run.launch import Order
 from lab.sweep.grid import Point
 from lab.sweep.making import Share
@@ -55,26 +54,22 @@ class Asked:
             LabError: A run does not fit the description or the box, or no backend can be used.
         """
         draft = planning.draft(self.cluster, self.gpus, explain=False)
-        plan = draft.plan
-        chosen = choose(self.backend, plan, self.root, backends(), say)
-        if chosen.environment is not None:
-            check_same(chosen.environment, plan, str(self.path), self.root)
-        else:
-            draft.heed(strict=False)
-            bring_leftovers_home(chosen.backend, plan.name, home, say)
+        site = find_site(
+            self.backend,
+            draft,
+            backends(),
+            description=str(self.path),
+            root=self.root,
+            home=home,
+            say=say,
+            heed=partial(draft.heed, strict=False),
+        )
         orders = {role: self._order(source, role, draft) for role in source.recipes}
 
         def order(point: Point) -> Order:
             return orders[role_of_point(point)](self.seed + point.repeat)
 
-        def boot(defer: Callable[[], None], tell: Say) -> Environment:
-            def check(environment: Environment) -> None:
-                prove(environment, plan, tell)
-                defer()
-
-            return chosen.backend.up(plan, root=self.root, say=tell, check=check)
-
-        return Share(points(source, self.repeats), order, chosen.environment, boot)
+        return Share(points(source, self.repeats), order, site.found, site.boot)
 
     def _order(self, source: Source, role: str, draft: planning.Draft) -> Callable[[int], Order]:
         """What is asked for in a role, from its seed."""

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from lab.backends import Environment, Say
-from lab.backends.choose import backends, check_same, choose
-from lab.backends.proof import prove
+from lab.backends import Say
+from lab.backends.choose import backends
 from lab.cli import planning
-from lab.cli.output import say
+from lab.cli.sites import find_site
 from lab.cli.terms import terms
 from lab.cluster import Cluster
-from lab.run.homecoming import bring_leftovers_home
 from lab.run.launch import MAX_SEED, Order, hyperparameters
 from lab.sweep.crew import with_workers
 from lab.sweep.grid import Point
@@ -67,13 +66,16 @@ class Asked:
             cluster, self.gpus, explain=False, tensorflow=self.experiment.tensorflow
         )
         plan = draft.plan
-        known = backends()
-        chosen = choose(self.backend, plan, self.root, known, tell)
-        if chosen.environment is not None:
-            check_same(chosen.environment, plan, str(self.path), self.root)
-        else:
-            draft.heed(strict=False)
-            bring_leftovers_home(chosen.backend, plan.name, home, say)
+        site = find_site(
+            self.backend,
+            draft,
+            backends(),
+            description=str(self.path),
+            root=self.root,
+            home=home,
+            say=tell,
+            heed=partial(draft.heed, strict=False),
+        )
         agreed = terms(
             self.experiment,
             cluster,
@@ -95,15 +97,8 @@ class Asked:
             terms=agreed,
         )
 
-        def boot(defer: Callable[[], None], tell: Say) -> Environment:
-            def check(environment: Environment) -> None:
-                prove(environment, plan, tell)
-                defer()
-
-            return chosen.backend.up(plan, root=self.root, say=tell, check=check)
-
         return Share(
-            points, lambda point: replace(order, argv=self._argv(point)), chosen.environment, boot
+            points, lambda point: replace(order, argv=self._argv(point)), site.found, site.boot
         )
 
     def _argv(self, point: Point) -> tuple[str, ...]:

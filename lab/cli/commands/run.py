@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
-from lab.backends import Environment
-from lab.backends.choose import AUTO, Choice, backends, check_same, choose
-from lab.backends.proof import prove
+from lab.backends.choose import AUTO, backends
 from lab.cli import planning
 from lab.cli.arguments import Flag, Rest, Switch, Word
 from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict
 from lab.cli.outcome import judge, tell
 from lab.cli.output import say
+from lab.cli.sites import Site, find_site
 from lab.cli.terms import check_joins, resumed
 from lab.cli.terms import terms as terms_of
 from lab.cli.times import duration
@@ -25,7 +25,6 @@ from lab.run import project
 from lab.run.conduct import conduct
 from lab.run.directory import RunDir, runs_dir
 from lab.run.faulting import asked, check_followed
-from lab.run.homecoming import bring_leftovers_home
 from lab.run.launch import Order, prepare
 from lab.run.program import OwnProgram, names_a_program, read_program
 from lab.run.standing import Volumes
@@ -160,29 +159,33 @@ def command(
     if resume is not None:
         resumes, argv = resumed(resume, home, wanted, rest, data, ask=Volumes(lambda: known))
     check_joins(wanted, argv, plan, terms.start, data)
-    chosen = choose(backend, plan, root, known, say)
+    site = find_site(
+        backend,
+        draft,
+        known,
+        description=str(path),
+        root=root,
+        home=home,
+        say=say,
+        heed=partial(draft.heed, strict=strict),
+    )
     order = Order(
         experiment=wanted,
         argv=argv,
         plan=plan,
         root=root,
         cluster_file=path,
-        data_dir=project.data_dir_inside(data, chosen.backend.name, root),
+        data_dir=project.data_dir_inside(data, site.backend.name, root),
         program=own,
         terms=terms,
         resumes=resumes,
     )
-    if chosen.environment is not None:
-        check_same(chosen.environment, plan, str(path), root)
-    else:
-        draft.heed(strict=strict)
-        bring_leftovers_home(chosen.backend, plan.name, home, say)
     if detach:
         check_followed(map(concrete, terms.faults))
     run = prepare(order, home)
     say(f"run {run.run_id}: {run.path}")
     try:
-        summary = _conduct(run, order, chosen, keep=keep, detach=detach)
+        summary = _conduct(run, site, keep=keep, detach=detach)
     except KeyboardInterrupt:
         tell(summarize(run), json=json)
         raise InterruptError(
@@ -211,18 +214,11 @@ def _as_printed(
     return replace(own, listing=True, faithful=faithful, mend=mend)
 
 
-def _conduct(run: RunDir, order: Order, chosen: Choice, *, keep: bool, detach: bool) -> Summary:
-    def boot(defer: Callable[[], None]) -> Environment:
-        def check(environment: Environment) -> None:
-            prove(environment, order.plan, say)
-            defer()
-
-        return chosen.backend.up(order.plan, root=order.root, say=say, check=check)
-
+def _conduct(run: RunDir, site: Site, *, keep: bool, detach: bool) -> Summary:
     return conduct(
         run,
-        boot=boot,
-        found=chosen.environment,
+        boot=lambda defer: site.boot(defer, say),
+        found=site.found,
         keep=keep,
         detach=detach,
         view=lambda: followed(run),
