@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from typing import Any
 import docker.errors
 import pytest
 
-from lab.backends.compose import ComposeBackend, backend, sources
+from lab.backends.compose import ComposeBackend, backend, remembered, sources
 from lab.backends.compose.building import Standing, build, standing
 from lab.backends.compose.engine import Engine
 from lab.backends.compose.environment import ComposeEnvironment
@@ -59,6 +60,7 @@ class Docker:
     inspected: list[dict[str, Any]] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
     gone: bool = False
+    asked: int = 0
 
     @property
     def images(self) -> Any:
@@ -66,7 +68,9 @@ class Docker:
             raise docker.errors.APIError("no registry")
 
         return SimpleNamespace(
-            list=lambda *, name: [name] if name in self.files else [], get_registry_data=registry
+            list=lambda *, name: [name] if name in self.files else [],
+            get=lambda name: SimpleNamespace(id=f"{name}#{hash(self.files[name])}"),
+            get_registry_data=registry,
         )
 
     @property
@@ -83,10 +87,12 @@ class Docker:
     def _create(self, image: str, command: list[str], **options: Any) -> Any:
         assert options["labels"] == {"lab.reader": "mnist", "lab.project": "mnist"}
         assert options["network_mode"] == "none"
-        self.made.append(image)
-        return self._get(image)
+        name = image.partition("#")[0]  # another image has another id
+        self.made.append(name)
+        return self._get(name)
 
     def _get(self, name: str) -> Any:
+        self.asked += 1
         if name not in self.files:
             raise docker.errors.NotFound("404", explanation=f"No such container: {name}")
 
@@ -119,6 +125,13 @@ def docker_of(engine: Engine) -> Docker:
     client: Any = engine.client()
     assert isinstance(client, Docker)
     return client
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where it is kept which image holds which version."""
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    return tmp_path / "state"
 
 
 # ---- What an image, and a container, says of itself
@@ -169,6 +182,39 @@ def test_an_environment_has_the_version_of_all_its_containers(
     files: dict[str, bytes | None] = {"c0": first, "c1": second, "c2": second}
     engine._local.client = Docker(files, containers)
     assert ComposeEnvironment(engine, "mnist").sources_sha256 == said
+
+
+def test_an_image_is_read_once(state: Path) -> None:
+    """An image never changes under its id; what was read of it costs no second look."""
+    engine = an_engine(cpu=HERE, none=b"")
+    for _ in range(3):
+        assert sources.of_image(engine, "lab:cpu", "mnist") == digest()
+        image_id = engine.client().images.get("lab:cpu").id
+        assert sources.of_container(engine, "gone", image_id) == digest()
+    assert docker_of(engine).asked == 1
+    # That it says nothing may have had another reason, and is asked again.
+    for _ in range(2):
+        assert sources.of_image(engine, "lab:none", "mnist") == ""
+    assert docker_of(engine).asked == 3
+    for text in ("{", "[]", json.dumps({image_id: 1})):
+        (state / "compose" / "images.json").write_text(text)
+        assert sources.of_image(engine, "lab:cpu", "mnist") == digest()
+    assert docker_of(engine).asked == 6
+
+
+def test_few_images_are_kept_in_mind() -> None:
+    for number in range(40):
+        remembered.remember(f"sha256:{number}", f"{number}")
+    known = [number for number in range(40) if remembered.digest_of(f"sha256:{number}")]
+    assert known == list(range(8, 40))
+
+
+def test_where_nothing_can_be_kept_it_is_read_again(state: Path) -> None:
+    state.write_text("")
+    engine = an_engine(cpu=HERE)
+    for _ in range(2):
+        assert sources.of_image(engine, "lab:cpu", "mnist") == digest()
+    assert docker_of(engine).asked == 2
 
 
 def test_an_environment_without_containers_says_nothing() -> None:

@@ -376,13 +376,16 @@ def losses(spread: float, updates: int, workers: int) -> RunFigures:
 
 
 def test_the_mean_of_three_losses_is_steadier_than_one_of_them() -> None:
-    sync, other = losses(0.3, 300, 3), losses(0.3, 300, 1)
+    sync, other = losses(0.3, 600, 3), losses(0.3, 600, 1)
     source = load("book-sync")
     found = verdicts([sync], source, **{"async": [other]})["steadier"]
     assert found.verdict is Word.PASS
     assert found.ours.mean == pytest.approx(3**-0.5, rel=0.15)
     assert verdicts([other], source, **{"async": [sync]})["steadier"].verdict is Word.OUTSIDE_BAND
     assert verdicts([sync], source)["steadier"].verdict is Word.INSUFFICIENT_RUNS
+    few = verdicts([losses(0.3, 60, 3)], source, **{"async": [other]})["steadier"]
+    assert few.verdict is Word.INSUFFICIENT_RUNS
+    assert few.why.startswith("15 and 450 pairs, and the test needs 100")
 
 
 def test_the_blogs_losses_are_those_of_a_run_or_not() -> None:

@@ -73,7 +73,7 @@ class ComposeEnvironment:
     def sources_sha256(self) -> str:
         """Digest of lab's own code in its containers; "" where that is not one and the same."""
         firsts = {each.image: each.id for each in self.found}
-        digests = {sources.of_container(self._engine, one) for one in firsts.values()}
+        digests = {sources.of_container(self._engine, one, image) for image, one in firsts.items()}
         return digests.pop() if len(digests) == 1 else ""
 
     def seen(self) -> list[Seen]:

@@ -8,6 +8,7 @@ import tarfile
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from lab.backends.compose import remembered
 from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.compose.names import PROJECT, READER
 from lab.task.sources import IN_IMAGE
@@ -38,29 +39,42 @@ def of_image(engine: Engine, name: str, project: str) -> str:
         LabError: The engine does not answer, or refused.
     """
     with answering(f"{_DOING} the image"):
+        image_id = str(engine.client().images.get(name).id)
+    if known := remembered.digest_of(image_id):
+        return known
+    with answering(f"{_DOING} the image"):
         container = engine.client().containers.create(
-            name, ["true"], labels={READER: project, PROJECT: project}, network_mode="none"
+            image_id, ["true"], labels={READER: project, PROJECT: project}, network_mode="none"
         )
     try:
-        return _read(container)
+        return _kept(image_id, _read(container))
     finally:
         # A `lab down` of this project may have been faster.
         with suppress(Gone), answering(f"{_DOING} the image"):
             container.remove(v=True, force=True)
 
 
-def of_container(engine: Engine, container_id: str) -> str:
+def of_container(engine: Engine, container_id: str, image_id: str) -> str:
     """The same of a container's image, whether the container runs or not.
 
     Raises:
         LabError: The engine does not answer, or refused.
     """
+    if known := remembered.digest_of(image_id):
+        return known
     try:
         with answering(f"{_DOING} a container"):
             container = engine.client().containers.get(container_id)
     except Gone:
         return ""
-    return _read(container)
+    return _kept(image_id, _read(container))
+
+
+def _kept(image_id: str, digest: str) -> str:
+    """A digest, which is read once; that there is none may have another reason next time."""
+    if digest:
+        remembered.remember(image_id, digest)
+    return digest
 
 
 def _read(container: Container) -> str:
