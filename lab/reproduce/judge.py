@@ -198,7 +198,8 @@ def _band(claim: Claim, runs: Sequence[RunFigures], oracle: Oracle) -> Band | No
 
 
 def _few(values: Sequence[float]) -> str:
-    return f"{len(values)} runs, and the mean of {LEAST_RUNS} is judged"
+    runs = "run" if len(values) == 1 else "runs"
+    return f"{len(values)} {runs}, and the mean of {LEAST_RUNS} is judged"
 
 
 def _mean(claim: Claim, values: Sequence[float]) -> float:
