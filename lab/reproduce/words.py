@@ -94,6 +94,10 @@ def _global_pattern(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     return largest, Test(p > statistics.LEVEL, why)
 
 
+def _counted(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
+
+
 def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     """The accuracy of the worker that ends last, less the best of the others'."""
     gains = []
@@ -107,7 +111,9 @@ def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
             *others, last = sorted(tests)
             gains.append(last[1] - max(accuracy for _, accuracy in others))
     if len(gains) < statistics.LEAST_RUNS:
-        return gains, Test(None, f"{len(gains)} runs, and the test needs {statistics.LEAST_RUNS}")
+        return gains, Test(
+            None, f"{_counted(len(gains))}, and the test needs {statistics.LEAST_RUNS}"
+        )
     p = statistics.above_zero(gains)
     return gains, Test(p < statistics.FEW_LEVEL, f"Student's t: p {shown(p)}, has to be < 0.05")
 
