@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -112,7 +112,12 @@ def steps_of(info: RunInfo, records: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     table["seconds"] = table.pop("time_unix") - zero_of(info)
     usable = table["seconds"].abs() < _LONGEST_S
     kept = table[usable].sort_values("seconds", kind="stable").reset_index(drop=True)
-    kept["images"] = _images(kept, _batch_size(info, records))
+    cards = {
+        str(row.get("task")): len(gpus)
+        for row in info.tasks
+        if isinstance(gpus := row.get("gpus"), list | tuple)
+    }
+    kept["images"] = _images(kept, _batch_size(info, records), cards)
     return kept.drop(columns=["examples", "batch_size"]), int((~usable).sum())
 
 
@@ -132,18 +137,33 @@ def _batch_size(info: RunInfo, records: pd.DataFrame) -> float:
     return float(given) if isinstance(given, int | float) else np.nan
 
 
-def _images(steps: pd.DataFrame, batch_size: float) -> Floats:
-    """Images that all workers had seen at each step; between two records they grow evenly."""
+def _images(steps: pd.DataFrame, batch_size: float, cards: Mapping[str, int]) -> Floats:
+    """Images that all workers had seen at each step; between two records they grow evenly.
+
+    A worker's `examples` are its own images, but where a step is made by all workers together (the
+    all-reduce programs): there each record counts everybody's, and these add up to no more.
+
+    Args:
+        steps: The step records, in order of time.
+        batch_size: Images in a batch; each of a worker's cards takes one a step.
+        cards: Task to how many cards it has.
+    """
     seconds = np.asarray(steps["seconds"], np.float64)
-    total = np.zeros(len(steps))
-    for _, rows in steps.groupby("task", sort=False):
-        own = rows["examples"].fillna(rows["local_step"] * batch_size)
+    total, of_all = np.zeros(len(steps)), np.zeros(len(steps))
+    for task, rows in steps.groupby("task", sort=False):
+        by_steps = rows["local_step"] * batch_size
+        own = rows["examples"].fillna(by_steps)
+        is_of_all = bool((own > by_steps * max(1, cards.get(str(task), 0))).any())
         # A program that was started again counts from 0.
         peaks = own.groupby(rows["attempt"]).max().sort_index().cumsum()
         before = rows["attempt"].map(peaks.shift(fill_value=0.0)).fillna(0.0)
         counted = np.asarray(own + before, np.float64)
-        total += np.interp(seconds, np.asarray(rows["seconds"], np.float64), counted, left=0.0)
-    return total
+        reached = np.interp(seconds, np.asarray(rows["seconds"], np.float64), counted, left=0.0)
+        if is_of_all:
+            of_all = np.maximum(of_all, reached)
+        else:
+            total += reached
+    return total + of_all
 
 
 def samples_of(info: RunInfo, lines: Iterable[object]) -> pd.DataFrame:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -20,8 +22,10 @@ from lab.figures.charts import CHARTS
 from lab.figures.topology import topology_of
 from lab.figures.trace import Mark, Trace, from_first_step, samples_of, steps_of
 from lab.records import FIELDS
-from lab.run.directory import RunInfo
+from lab.run.directory import RunDir, RunInfo
+from lab.run.frame import records_frame
 
+SAMPLES = Path(__file__).parents[2] / "notebooks/samples"
 ZERO = 1000.0
 HOSTILE = "<script>alert(1)</script> $x^$ \\frac{ -- \x1b]0;t\x07 \u202e"
 PS = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
@@ -121,6 +125,21 @@ def test_images_are_those_of_all_workers_and_of_all_attempts() -> None:
     assert found["images"].max() == 20_000 + 20_000 + 2_000
     assert found["images"].iloc[0] == 2000
     assert found["seconds"].is_monotonic_increasing
+
+
+def test_images_of_a_ring_are_counted_once() -> None:
+    """Each of its workers records the images of all: two workers, 825 steps of 100 images each."""
+    run = RunDir(SAMPLES / json.loads((SAMPLES / "index.json").read_text())["ring"]["run"])
+    found, _ = steps_of(run.read(), records_frame(run))
+    assert found["images"].max() == 165_000
+
+
+def test_two_cards_of_a_worker_see_two_batches() -> None:
+    rows = [{**row, "batch_size": 50, "examples": row["local_step"] * 100} for task in
+            ("worker-0", "worker-1") for row in steps(task, 3)]  # fmt: skip
+    placed = tuple({"task": f"worker-{n}", "gpus": ["a", "b"]} for n in range(2))
+    found, _ = steps_of(info(tasks=placed), records(*rows))
+    assert found["images"].max() == 2 * 3000
 
 
 def test_images_are_counted_by_steps_where_no_record_tells() -> None:
