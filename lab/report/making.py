@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from lab.figures.charts import CHARTS
 from lab.figures.trace import from_first_step
 from lab.predict.figure import save
 from lab.report.data import Reported
-from lab.report.page import Shown, page
+from lab.report.page import Shown, is_a_page, page
 from lab.report.verdicts import Verdicts
 from lab.task.text import short
 
@@ -40,33 +41,41 @@ def places(runs: Sequence[Path], output: str | None, home: Path) -> Places:
 
     Args:
         runs: The directories of the runs.
-        output: The page's file, as it was typed; None: in the run's directory, or beside several.
+        output: The page's file, as it was typed, whose figures go beside it and are named after it;
+            None: in the run's directory, or beside several.
         home: Where runs are kept.
 
     Raises:
-        InputError: What is there is no file, or its directory is missing.
+        InputError: What is there is no file, or no report; or its directory is missing.
     """
-    if output is not None:
-        target = Path(output)
-    else:
-        target = (runs[0] if len(runs) == 1 else home) / PAGE
+    if output is None:
+        folder = runs[0] if len(runs) == 1 else home
+        return Places(folder / PAGE, _own(folder / FIGURES))
+    target = Path(output)
     mend = "name a file in a directory that is there, such as report.html"
     try:
         if target.is_dir() or (target.exists() and not target.is_file()):
             raise InputError(f"--output: {short(str(target))} is no file", mend)
         if not target.parent.is_dir():
             raise InputError(f"--output: {short(str(target.parent))} is no directory", mend)
+        if target.exists() and not is_a_page(target):
+            what = f"--output: {short(str(target))} is there, and is no report"
+            raise InputError(what, "name another file, or move that one away")
     except (OSError, ValueError) as error:
         raise InputError(f"--output: {short(str(target))} cannot be a file", mend) from error
-    if len(runs) == 1:
-        folder = runs[0] / FIGURES
-    elif output is None:
-        folder = home / FIGURES
-    else:  # a directory of this page's own: what lies beside it may be anybody's
-        folder = target.with_name(f"{target.stem}-{FIGURES}")
+    # A directory of this page's own: what lies beside it may be anybody's.
+    return Places(target, _own(target.with_name(f"{target.stem}-{FIGURES}")))
+
+
+def _own(folder: Path) -> Path:
+    """The directory itself.
+
+    Raises:
+        InputError: Something else is there.
+    """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise InputError(f"{short(str(folder))} is no directory of its own", "move it away")
-    return Places(target, folder)
+    return folder
 
 
 def make(
@@ -110,6 +119,14 @@ def make(
             shown.append(Shown(chart, chart.see(traces), chart.read(traces), image))
         save(where.page, page(runs, shown, judged).encode())
     except OSError as error:
-        what = f"the report cannot be written: {error.strerror or error}"
-        raise LabError(what, "make room, or name another file with --output") from error
+        raise _unwritten(error, where) from error
     return where.page, files
+
+
+def _unwritten(error: OSError, where: Places) -> LabError:
+    """What to say of a report that cannot be written, and how it can be."""
+    is_figure = str(error.filename or "").startswith(str(where.figures))
+    place = short(str(where.figures if is_figure else where.page))
+    what = f"the report cannot be written to {place}: {error.strerror or error}"
+    full = "make room, or " if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
+    return LabError(what, f"{full}name a file in another directory with --output")

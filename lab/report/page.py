@@ -18,6 +18,10 @@ from lab.report.provenance import origins
 from lab.report.verdicts import Verdicts
 from lab.task.text import visible
 
+MARKER: Final = '<meta name="generator" content="lab report">'
+"""Every page has it near its beginning, and is known by it as one that may be replaced."""
+
+_MARKED_BYTES: Final = 2000
 _TEMPLATE: Final = Path(__file__).with_name("page.html.j2")
 
 
@@ -48,6 +52,17 @@ def _seen(value: object) -> object:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
+def is_a_page(file: Path) -> bool:
+    """Whether a file is a page of the lab's, or empty, so that nothing is lost with it.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with file.open("rb") as opened:
+        begin = opened.read(_MARKED_BYTES)
+    return not begin or MARKER.encode() in begin
+
+
 def page(runs: Sequence[Reported], figures: Sequence[Shown], judged: Verdicts | None) -> str:
     """The whole page, in HTML.
 
@@ -66,6 +81,7 @@ def page(runs: Sequence[Reported], figures: Sequence[Shown], judged: Verdicts | 
         finalize=_seen,
     )
     return environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        marker=Markup(MARKER),  # noqa: S704  (our own)
         title=f"Run {one.info.run_id}" if one else f"{len(runs)} runs",
         one=one,
         runs=runs,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lab.report.command import command
 from lab.run.directory import RunInfo
-from lab.task.policy import OnFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +34,6 @@ def origins(runs: Sequence[RunInfo]) -> list[Origin]:
         same = len(set(texts.values())) == 1
         found.append(Origin(name, next(iter(texts.values())) if same else texts))
     return found
-
-
-def command(info: RunInfo) -> str:
-    """The words that make the same run again, as one would type them."""
-    words = ["lab", "run", *(["--listing"] if info.listing else [])]
-    words.append(info.program if info.own or info.listing else info.experiment)
-    words += ["--cluster", info.cluster_file] if info.cluster_file else []
-    words += ["--backend", info.backend] if info.backend else []
-    if info.start:
-        words += ["--start", "; ".join(f"{task}: {when}" for task, when in info.start.items())]
-    if info.faults:
-        words += ["--fault", "; ".join(map(str, info.faults))]
-    if info.on_failure is not OnFailure.FAIL:
-        again = f":{info.restarts}" if info.on_failure is OnFailure.RESTART else ""
-        words += ["--on-failure", f"{info.on_failure}{again}"]
-    own = [str(word) for word in info.argv]
-    return shlex.join([*words, *(["--"] if info.own and own else []), *own])
 
 
 def _git(info: RunInfo) -> str:

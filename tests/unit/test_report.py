@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -15,15 +16,23 @@ import pytest
 
 from benchmarks import recorded
 from lab.cli import main
+from lab.cli.arguments import check
+from lab.cli.commands.run import command as run_command
+from lab.cli.times import duration
 from lab.errors import InputError
+from lab.images import HERITAGE
+from lab.report.command import command
 from lab.report.grouping import group_names
 from lab.report.marking import marks_of, not_done
-from lab.report.provenance import command, origins
+from lab.report.provenance import origins
 from lab.report.tables import NONE, mean
 from lab.report.verdicts import read_verdicts
 from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import records_frame
-from lab.task.policy import OnFailure
+from lab.run.launch import hyperparameters
+from lab.task.experiments import EXPERIMENTS
+from lab.task.policy import RESTARTS, OnFailure
+from lab.task.protocol import READY_S
 from lab.task.states import State
 from tests.unit.test_figures import HOSTILE
 
@@ -257,6 +266,26 @@ def test_figures_are_written_into_no_linked_directory(
     assert list(Path("elsewhere").iterdir()) == []
 
 
+def test_only_a_page_of_the_labs_is_replaced(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = recorded.make(home, FIRST, steps=STEPS)
+    Path("README.md").write_text("# Mine\n")
+    assert report("last", "--output", "README.md") == 2
+    assert capsys.readouterr().err == (
+        "error: --output: README.md is there, and is no report; name another file, or move that"
+        " one away\n"
+    )
+    assert Path("README.md").read_text() == "# Mine\n"
+    assert not Path("README-figures").exists()
+    Path("page.html").touch()
+    for _ in range(2):  # an empty file, then the page itself
+        assert report("last", "--output", "page.html") == 0
+    assert "Loss" in page_of(Path("page.html")).text
+    assert not (run.path / "figures").exists()
+    assert {path.name for path in Path("page-figures").iterdir()} >= {"loss.png", "loss.svg"}
+
+
 def test_a_page_that_cannot_be_written_is_an_error(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,7 +296,31 @@ def test_a_page_that_cannot_be_written_is_an_error(
 
     monkeypatch.setattr("lab.report.making.save", full)
     assert report("last") == 1
-    assert "the report cannot be written: No space left on device" in capsys.readouterr().err
+    assert (
+        f"the report cannot be written to runs/{FIRST}/report.html: No space left on device; make"
+        " room, or name a file in another directory with --output"
+    ) in capsys.readouterr().err
+
+
+def test_of_a_run_that_cannot_be_written_to_the_page_goes_elsewhere(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded.make(home, FIRST, steps=STEPS)
+    mkdir = Path.mkdir
+
+    def guarded(path: Path, *args: Any, **kwargs: Any) -> None:
+        if home.name in path.parts:  # as the kernel would, to everybody but root
+            raise OSError(30, "Read-only file system", str(path))
+        mkdir(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", guarded)
+    assert report("last") == 1
+    assert (
+        f"error: the report cannot be written to runs/{FIRST}/figures: Read-only file system; name"
+        " a file in another directory with --output\n"
+    ) in capsys.readouterr().err
+    assert report("last", "--output", "elsewhere.html") == 0
+    assert Path("elsewhere-figures", "loss.png").is_file()
 
 
 def test_the_verdicts_stand_beside_the_source(home: Path) -> None:
@@ -360,15 +413,66 @@ def test_the_command_makes_the_same_run_again() -> None:
     info = RunInfo(
         "x", "async", backend="local", cluster_file="clusters/book.yaml", argv=("--seed=1",),
         start={"worker-2": "after 500 steps"}, faults=("kill worker-1", "cut:5s tf2"),
-        on_failure=OnFailure.RESTART, restarts=3,
+        on_failure=OnFailure.RESTART, restarts=3, ready_s=READY_S,
     )  # fmt: skip
     assert command(info) == (
         "lab run async --cluster clusters/book.yaml --backend local --start 'worker-2: after 500"
         " steps' --fault 'kill worker-1; cut:5s tf2' --on-failure restart:3 --seed=1"
     )
     own = replace(info, own=True, program="mine.py", start={}, faults=(), cluster_file="",
-                  on_failure=OnFailure.FAIL)  # fmt: skip
+                  on_failure=OnFailure.FAIL, ready_s=0)  # fmt: skip
     assert command(own) == "lab run mine.py --backend local -- --seed=1"
+
+
+@pytest.mark.parametrize(
+    ("experiment", "argv"),
+    [
+        ("async", ("--seed=3", "--epochs=2", "--epochs=5", "--log_device_placement")),
+        ("staleness", ("--seed=3", "--global_steps=300", "--learning_rate=1", "--model=mlp",
+                       "--learning_rate=0.01")),
+        ("multiworker", ("--seed=1", "--strategy=multiworker", "--model=mlp", "--epochs", "3",
+                         "--later", "word", "--epochs=two")),
+        ("hello", ()),
+    ],
+)  # fmt: skip
+def test_the_commands_words_are_read_into_the_same_run(
+    experiment: str, argv: tuple[str, ...]
+) -> None:
+    info = RunInfo(
+        "x", experiment, argv=argv, stall_s=90.5, ready_s=7, backend="compose",
+        data_dir="/lab/data/mine", resumed_from=FIRST, on_failure=OnFailure.RESTART, restarts=2,
+        start={"worker-1": "10s"}, faults=("pause:2s worker-0 after 5s",),
+    )  # fmt: skip
+    lab, run, *words = shlex.split(command(info))
+    assert (lab, run) == ("lab", "run")
+    texts = check("run", run_command, words)
+    wanted = EXPERIMENTS[experiment]
+    again = (*wanted.args, *json.loads(texts.pop("rest")))
+    assert hyperparameters(wanted, again) == hyperparameters(wanted, argv)
+    assert [word for word in again if word in ("--later", "word", "--epochs=two")] == [
+        word for word in argv if word in ("--later", "word", "--epochs=two")
+    ]
+    assert not set(words).intersection(wanted.args)
+    assert (duration(texts.pop("stall")), duration(texts.pop("ready_within"))) == (90.5, 7)
+    assert texts == {
+        "experiment": experiment, "backend": "compose", "data_dir": "data/mine", "resume": FIRST,
+        "on_failure": "restart:2", "start": "worker-1: 10s", "fault": "pause:2s worker-0 after 5s",
+    }  # fmt: skip
+
+
+def test_the_command_of_a_printed_program_says_how_it_was_run() -> None:
+    info = RunInfo(
+        "x", "book", own=True, program="book.py", listing=True, faithful=True, mend=True,
+        argv=("--x", "1"), plan={"tensorflow": HERITAGE.tensorflow},
+    )  # fmt: skip
+    assert command(info) == (
+        "lab run book.py --listing --faithful --mend --tensorflow 2.15 -- --x 1"
+    )
+    texts = check("run", run_command, shlex.split(command(info))[2:])
+    assert json.loads(texts["rest"]) == ["--x", "1"]
+    plain = RunInfo("x", "coordinator", on_failure=OnFailure.RESTART, restarts=RESTARTS,
+                    ready_s=READY_S)  # fmt: skip
+    assert command(plain) == "lab run coordinator"
 
 
 def test_the_provenance_says_what_runs_have_in_common() -> None:

@@ -21,11 +21,12 @@ def command(
     output: Annotated[
         str | None,
         Flag(
-            "the page to write (default: report.html of the run, or beside several)", shows="FILE"
+            "the page to write, its figures beside it (default: in the run, or beside several)",
+            shows="FILE",
         ),
     ] = None,
     verdicts: Annotated[
-        str | None, Flag("show the verdicts of a reproduce.json", shows="FILE")
+        str | None, Flag("show the verdicts of a reproduce-….json", shows="FILE")
     ] = None,
     json: AsJson = False,
     runs_dir_: RunsDir = None,
