@@ -44,7 +44,7 @@ CHARTS: Final = (
     Chart(progress.NAME, progress.TITLE, progress.draw, progress.see, progress.read,
           "no record holds a step"),
     Chart(throughput.NAME, throughput.TITLE, throughput.draw, throughput.see, throughput.read,
-          "no two records hold a global step"),
+          "no worker has two records of a step"),
     Chart(waiting.NAME, waiting.TITLE, waiting.draw, waiting.see, waiting.read,
           "no record holds the time of a step"),
     Chart(staleness.NAME, staleness.TITLE, staleness.draw, staleness.see, staleness.read,

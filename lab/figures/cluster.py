@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+from matplotlib.path import Path
 
 from lab.figures.placing import (
     CARD,
@@ -45,7 +46,7 @@ TITLE: Final = "The cluster"
 
 _READ: Final = (
     "The outer frame is the one real machine. Each frame in it is a pseudo-node with a name and an"
-    " address of its own; in it are TensorFlow's tasks (red: they serve; blue: they train), with"
+    " address of its own; in it are TensorFlow's tasks (orange: they serve; blue: they train), with"
     " the cards that each may use as numbered squares (green; grey: a card that no task uses)."
     " Lines join the tasks that talk to each other."
 )
@@ -74,7 +75,8 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     spots: dict[str, _Spot] = {}
     for node in nodes:
         _node(ax, node=node, info=info, cards=cards, spots=spots)
-    _links(ax, topology_of(info), spots)
+    floors = {task: node.bottom for node in nodes for task in (*node.services, *node.others)}
+    _links(ax, topology_of(info), spots, floors)
     return figure
 
 
@@ -136,7 +138,7 @@ def _node(
         va="center",
     )  # fmt: skip
     for place, row in enumerate(node.rows):
-        bottom = top - HEAD - (place + 1) * (TASK_HIGH + 0.3) - place * LANE + 0.3
+        bottom = top - HEAD - (place + 1) * (TASK_HIGH + node.below) - place * LANE + node.below
         wide = len(row) * TASK_WIDE + (len(row) - 1) * GAP
         left = node.left + (node.wide - wide) / 2
         for task in row:
@@ -174,14 +176,21 @@ def _cards(ax: Axes, left: float, bottom: float, numbers: Sequence[int], colour:
         )
 
 
-def _links(ax: Axes, topology: Topology, spots: Mapping[str, _Spot]) -> None:
-    known = [(spots[one], spots[two]) for one, two in topology.links if {one, two} <= spots.keys()]
-    for start, end in known:
-        ends, bend = _way(start, end)
+def _links(
+    ax: Axes, topology: Topology, spots: Mapping[str, _Spot], floors: Mapping[str, float]
+) -> None:
+    """Draw who talks to whom; `floors` are the lower ends of the tasks' nodes."""
+    known = [(one, two) for one, two in topology.links if {one, two} <= spots.keys()]
+    for one, two in known:
+        start, end = spots[one], spots[two]
+        if topology.ring and _is_far(start, end):
+            way: dict[str, Any] = {"path": _around(start, end, floors[one])}
+        else:
+            ends, bend = _way(start, end)
+            way = {"posA": ends[0], "posB": ends[1], "connectionstyle": bend}
         ax.add_patch(
             FancyArrowPatch(
-                *ends,
-                connectionstyle=bend,
+                **way,
                 arrowstyle="-|>" if topology.ring else "<|-|>",
                 mutation_scale=13,
                 color=ORANGE,
@@ -194,6 +203,20 @@ def _links(ax: Axes, topology: Topology, spots: Mapping[str, _Spot]) -> None:
         )
 
 
+def _is_far(start: _Spot, end: _Spot) -> bool:
+    """Whether others lie between two tasks of the same height."""
+    (x1, y1), (x2, y2) = start, end
+    return abs(y1 - y2) < TASK_HIGH and abs(x2 - x1) > TASK_WIDE + 2 * PAD + GAP + 0.01
+
+
+def _around(start: _Spot, end: _Spot, floor: float) -> Path:
+    """From one task to another below all that lies between them, and below their nodes."""
+    (x1, y1), (x2, y2) = start, end
+    aside, low, under = 0.4 * TASK_WIDE, TASK_HIGH / 2, floor - 0.15
+    spots = [(x1 + aside, y1 - low), (x1 + aside, under), (x2 + aside, under)]
+    return Path([*spots, (x2 + aside, y2 - low)])
+
+
 def _way(start: _Spot, end: _Spot) -> tuple[tuple[_Spot, _Spot], str]:
     """Where the line between two tasks begins and ends, and how it bends."""
     (x1, y1), (x2, y2) = start, end
@@ -201,7 +224,7 @@ def _way(start: _Spot, end: _Spot) -> tuple[tuple[_Spot, _Spot], str]:
         down = TASK_HIGH / 2 if y1 > y2 else -TASK_HIGH / 2
         return ((x1, y1 - down), (x2, y2 + down)), "arc3"
     right = 1 if x2 > x1 else -1
-    if abs(x2 - x1) <= TASK_WIDE + 2 * PAD + GAP + 0.01:  # side by side
+    if not _is_far(start, end):  # side by side
         side = right * TASK_WIDE / 2
         return ((x1 + side, y1), (x2 - side, y2)), "arc3"
     # Below all that lie between; to the right of the cards, which begin at the left.

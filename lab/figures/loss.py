@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
 
 from lab.figures import marks, overlay
 from lab.figures.series import Floats, every, smoothed, window_for
@@ -28,6 +29,7 @@ _ASK: Final = (
 )
 
 _FEW: Final = 40  # points that are few enough for all their marks to be seen
+_MANY: Final = 300  # points of a worker that lie on one another
 _SPREAD: Final = 4  # a loss that changes by that factor is drawn on a logarithmic axis
 
 
@@ -83,6 +85,8 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
             if panel.column == "seconds":
                 marks.draw(ax, runs[0].marks)
     legend(figure, axes[0].get_legend_handles_labels()[0])
+    if len(runs) == 1:
+        marks.note(figure, runs[0].marks)
     return figure
 
 
@@ -109,7 +113,10 @@ def see(runs: Sequence[Trace]) -> list[str]:
     for name, group in grouped(runs).items():
         firsts, lasts = zip(*(_ends(run) for run in group), strict=True)
         who = f"{name}: the" if len(runs) > 1 else "The"
-        found.append(f"{who} loss goes from about {_mean(firsts)} to {_mean(lasts)}.")
+        if any(run.has_a_second_record for run in group):
+            found.append(f"{who} loss goes from about {_mean(firsts)} to {_mean(lasts)}.")
+        else:
+            found.append(f"{who} loss is {_mean(firsts)}; no worker has a second record.")
     missing = sum(int(np.isnan(run.column("loss")).sum()) for run in runs)
     if missing:
         found.append(f"{missing:,} records hold no loss that could be drawn.")
@@ -151,14 +158,17 @@ def _pooled(run: Trace, panel: _Panel) -> tuple[Floats, Floats]:
 
 def _line(ax: Axes, x: Floats, y: Floats, style: Look, label: str) -> None:
     step = every(len(x))
+    shown = len(x[::step])
+    # Many points are small and pale, and the line has a white rim: it would drown in them.
+    size, alpha = (6.0, 0.4) if shown < _MANY else (3.0, max(0.12, 0.4 * _MANY / shown))
     ax.plot(
-        x[::step], y[::step], linestyle="", marker=".", markersize=6, color=style.colour, alpha=0.4,
-        rasterized=True,
+        x[::step], y[::step], linestyle="", marker=".", markersize=size, color=style.colour,
+        alpha=alpha, markeredgewidth=0, rasterized=True, zorder=1.8,
     )  # fmt: skip
     marker = style.marker if len(x) < _FEW else ""
     ax.plot(
         x[::step], smoothed(y)[::step], color=style.colour, linestyle=style.line, marker=marker,
-        markersize=5, label=label,
+        markersize=5, label=label, path_effects=[Stroke(linewidth=4, foreground="white"), Normal()],
     )  # fmt: skip
 
 

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from lab.figures.style import BLACK, ORANGE
+from lab.figures.style import BLACK, ORANGE, plain
 from lab.figures.trace import Mark
 
 MOST: Final = 12
 """More marks than that are not numbered: nobody could read them."""
 
+_IN_WORDS: Final = 6
+_LETTERS: Final = 150
 _ROWS: Final = 3
 _HATCH: Final = "////"
 
@@ -51,11 +54,21 @@ def draw(axes: Axes, marks: Sequence[Mark], *, numbers: bool = True) -> None:
                 fontsize=11,
                 fontweight="bold",
                 annotation_clip=True,
+                arrowprops={"arrowstyle": "-", "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0},
                 bbox={"boxstyle": "circle,pad=0.18", "facecolor": "white", "edgecolor": BLACK},
             )
     axes.set_xlim(limits)
 
 
-def headroom(marks: Sequence[Mark]) -> float:
-    """Points to keep free above an axis for the numbers of these marks."""
-    return 6.0 + 17.0 * min(len(marks), _ROWS) if 0 < len(marks) <= MOST else 6.0
+def note(figure: Figure, marks: Sequence[Mark]) -> None:
+    """Write below a figure what its marks stand for, so that it can stand without its page."""
+    if not marks:
+        return
+    if len(marks) > _IN_WORDS:
+        text = "Dashed: faults, late starts and new starts, in the order of the report's table."
+    else:
+        text = "\n".join(
+            f"{number}  {plain(f'{mark.task}, {mark.what}: {mark.text}', _LETTERS)}"
+            for number, mark in enumerate(marks, 1)
+        )
+    figure.supxlabel(text, x=0.01, ha="left", fontsize=11, linespacing=1.4)

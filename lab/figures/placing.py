@@ -12,6 +12,7 @@ from lab.run.directory import RunInfo
 # Inches: a task, and what lies between tasks, around them, above them; a row's distance; a card.
 TASK_WIDE, TASK_HIGH, GAP, PAD = 1.32, 0.62, 0.22, 0.2
 HEAD, LANE, CARD = 0.42, 0.8, 0.23
+_CARDS_HIGH: Final = 0.3
 _ACROSS: Final = 11.2  # of the sheet's width, for nodes side by side
 _MOST: Final = int((_ACROSS - 2 * PAD + GAP) / (TASK_WIDE + GAP))  # tasks side by side
 
@@ -27,6 +28,7 @@ class Node:
         idle: Device ids of its cards that no task uses.
         left: Inches from the left edge of the sheet.
         bottom: Inches from the lower end of the lowest row.
+        below: Inches below each of its tasks, for the cards of the run, if there are any.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Node:
     idle: list[str] = field(default_factory=list)
     left: float = 0.0
     bottom: float = 0.0
+    below: float = 0.0
 
     @property
     def rows(self) -> list[list[str]]:
@@ -51,7 +54,7 @@ class Node:
     def high(self) -> float:
         """Inches."""
         rows = len(self.rows)
-        return HEAD + rows * (TASK_HIGH + 0.3) + (rows - 1) * LANE + PAD
+        return HEAD + rows * (TASK_HIGH + self.below) + (rows - 1) * LANE + PAD
 
 
 def node_of(info: RunInfo, task: str) -> str:
@@ -138,6 +141,8 @@ def _pieces(node: Node) -> list[Node]:
 def placed(info: RunInfo) -> tuple[list[Node], float]:
     """Every node of a run in its place, and the height of all, in inches."""
     tiers = _tiers(_nodes(info))
+    for node in (node for tier in tiers for node in tier):
+        node.below = _CARDS_HIGH if numbered(info) else 0.0
     high = sum(max(node.high for node in tier) for tier in tiers) + LANE * (len(tiers) - 1)
     top = high
     for tier in tiers:

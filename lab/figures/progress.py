@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from lab.figures import marks, overlay
 from lab.figures.series import Floats
 from lab.figures.style import legend, look, plain, sheet, styled, thousands
-from lab.figures.trace import Trace, grouped
+from lab.figures.trace import Trace, first_step, grouped
 
 NAME: Final = "progress"
 TITLE: Final = "Global step over time"
@@ -64,6 +64,8 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
         thousands(ax)
         ax.locator_params(axis="x", nbins=6)
     legend(figure, axes[0].get_legend_handles_labels()[0])
+    if len(runs) == 1:
+        marks.note(figure, runs[0].marks)
     return figure
 
 
@@ -75,21 +77,7 @@ def read(runs: Sequence[Trace]) -> str:
 def see(runs: Sequence[Trace]) -> list[str]:
     """What there is to be seen, sentence by sentence."""
     if len(runs) == 1:
-        run = runs[0]
-        firsts = {task: float(run.of(task)["seconds"].min()) for task in run.workers}
-        lasts = {task: float(run.of(task)["seconds"].max()) for task in run.workers}
-        early, late = min(firsts, key=firsts.__getitem__), max(firsts, key=firsts.__getitem__)
-        done = max(lasts, key=lasts.__getitem__)
-        apart = firsts[late] - firsts[early]
-        joined = (
-            "All workers begin together"
-            if apart < _TOGETHER_S
-            else f"{late} joins {apart:.1f} s after {early}"
-        )
-        return [
-            f"{joined}; the first record comes {firsts[early]:.1f} s after the run was handed to"
-            f" its tasks, and the last step is {done}'s, at {lasts[done]:.1f} s."
-        ]
+        return [_of_one(runs[0])]
     parts = []
     for name, group in grouped(runs).items():
         ends = [float(run.steps["seconds"].max()) for run in group if len(run.steps)]
@@ -99,6 +87,25 @@ def see(runs: Sequence[Trace]) -> list[str]:
     if any(run.marks for run in runs):
         parts.append("Triangles on the axis of time: faults, late starts and new starts.")
     return parts
+
+
+def _of_one(run: Trace) -> str:
+    lasts = {task: float(run.of(task)["seconds"].max()) for task in run.workers}
+    done = max(lasts, key=lasts.__getitem__)
+    first = float(run.steps["seconds"].min())
+    ends = (
+        f"the first record comes {first:.1f} s after the run was handed to its tasks, and the last"
+        f" step is {done}'s, at {lasts[done]:.1f} s."
+    )
+    begins = {task: first_step(run.of(task)) for task in run.workers}
+    if len(begins) == 1:
+        return ends.capitalize()
+    early, late = min(begins, key=begins.__getitem__), max(begins, key=begins.__getitem__)
+    apart = begins[late] - begins[early]
+    if apart < _TOGETHER_S:
+        return f"All workers begin together; {ends}"
+    begin = "begins" if run.of(late)["step_time_s"].notna().any() else "has its first record"
+    return f"{late} {begin} {apart:.1f} s after {early}; {ends}"
 
 
 def line_of(run: Trace, column: str) -> tuple[Floats, Floats]:

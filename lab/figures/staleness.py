@@ -10,9 +10,10 @@ from typing import Final
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from lab.figures.series import Floats, interval
-from lab.figures.style import BLACK, look, plain, sheet, styled
+from lab.figures.style import BLACK, legend, look, plain, sheet, styled
 from lab.figures.trace import Trace, grouped
 
 NAME: Final = "staleness"
@@ -21,8 +22,8 @@ TITLE: Final = "Staleness of the gradients"
 _READ: Final = (
     "The staleness of a step is how many updates others made between its reading the parameters and"
     " its own update. 0: the gradient fits the parameters that it changes. Among n workers of the"
-    " same pace that do not wait for one another it is n - 1 on average (dashed: the mean). Only"
-    " recorded steps are counted."
+    " same pace that do not wait for one another it is at most n - 1 on average (dashed: the mean)."
+    " Only recorded steps are counted."
 )
 _WHISKERS: Final = " Whiskers: the 95% interval of the mean over a group's runs."
 _ACROSS: Final = 4
@@ -60,6 +61,8 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     for ax in axes[:, 0]:
         ax.set_ylabel("share of steps (%)")
     figure.supxlabel("staleness (updates by others)", fontsize=13)
+    mean = Line2D([], [], color=BLACK, linestyle="--", linewidth=1.5, label="mean")
+    legend(figure, [mean])
     return figure
 
 

@@ -170,6 +170,11 @@ def _label(value: float, low: float, high: float) -> str:
     return f"{value:g}" if f"{value:.0e}"[0] in wanted else ""
 
 
+def rate(value: float) -> str:
+    """So many a second, as precise as it is of use: two digits where it is below 10."""
+    return f"{value:.1f}" if 1 <= value < 9.95 else f"{value:.2g}" if value < 1 else f"{value:,.0f}"  # noqa: PLR2004
+
+
 def thousands(axes: Axes, which: str = "both") -> None:
     """Numbers of many digits get a comma for each thousand; millions are written with an M."""
     form = FuncFormatter(lambda value, _place: _counted(value))

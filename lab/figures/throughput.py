@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from lab.figures import marks, overlay
 from lab.figures.progress import line_of
 from lab.figures.series import rates, smoothed
-from lab.figures.style import BLACK, legend, look, plain, sheet, styled, thousands
+from lab.figures.style import BLACK, legend, look, plain, rate, sheet, styled, thousands
 from lab.figures.trace import Trace, grouped
 
 NAME: Final = "throughput"
@@ -39,9 +39,9 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     """Draw steps per second over time, above the use of the cards where there are samples.
 
     Returns:
-        The figure; None where no record holds a step.
+        The figure; None where no worker has two records of a step.
     """
-    if not any(len(line_of(run, "global_step")[0]) > 1 for run in runs):
+    if not any(run.has_a_second_record for run in runs):
         return None
     has_gpus = any(len(run.samples) for run in runs)
     figure = sheet(6.6 if has_gpus else 4.4)
@@ -51,7 +51,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     else:
         _groups(axes[0], runs)
     axes[0].set_ylabel("steps per second")
-    axes[0].set_ylim(bottom=0)
+    axes[0].set_ylim(0, 1.08 * max(axes[0].dataLim.y1, 0) or 1)
     thousands(axes[0], "y")
     if has_gpus:
         _cards(axes[1], runs)
@@ -63,6 +63,8 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
         axes[0].set_xlim(left=0)
     axes[-1].set_xlabel(runs[0].clock)
     legend(figure, axes[0].get_legend_handles_labels()[0])
+    if len(runs) == 1:
+        marks.note(figure, runs[0].marks)
     return figure
 
 
@@ -79,11 +81,13 @@ def see(runs: Sequence[Trace]) -> list[str]:
         paces = []
         for run in group:
             seconds, steps = line_of(run, "global_step")
-            if len(seconds) > 1 and seconds[-1] > seconds[0]:
+            if run.has_a_second_record and seconds[-1] > seconds[0]:
                 paces.append((steps[-1] - steps[0]) / (seconds[-1] - seconds[0]))
         if paces:
             who = f"{name}: " if len(runs) > 1 else ""
-            found.append(f"{who}{np.mean(paces):,.0f} global steps a second on average.")
+            found.append(f"{who}{rate(float(np.mean(paces)))} global steps a second on average.")
+        else:
+            found.append(f"{name}: not drawn, no worker has two records of a step.")
     if not any(len(run.samples) for run in runs):
         found.append("No card was sampled, so that the use of GPUs is not drawn.")
     return found
@@ -103,7 +107,8 @@ def _workers(ax: Axes, run: Trace) -> None:
 
 def _groups(ax: Axes, runs: Sequence[Trace]) -> None:
     for number, (name, group) in enumerate(grouped(runs).items()):
-        overlay.draw(ax, number, name, [rates(*line_of(run, "global_step")) for run in group])
+        told = [run for run in group if run.has_a_second_record]
+        overlay.draw(ax, number, name, [rates(*line_of(run, "global_step")) for run in told])
 
 
 def _cards(ax: Axes, runs: Sequence[Trace]) -> None:

@@ -31,6 +31,7 @@ class Mark:
         text: In words.
         begin: When, in seconds of the run.
         end: When it was over, in seconds of the run; None for what was done once, or never ended.
+        stands_still: Whether the task made nothing meanwhile.
     """
 
     task: str
@@ -38,6 +39,7 @@ class Mark:
     text: str
     begin: float
     end: float | None = None
+    stands_still: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,12 @@ class Trace:
         there = set(self.steps["task"])
         known = [task for task in self.info.task_names() if task in there]
         return known + sorted(there.difference(known))
+
+    @property
+    def has_a_second_record(self) -> bool:
+        """Whether a worker has recorded two steps, so that something can be seen to change."""
+        counts = self.steps.groupby("task")["local_step"].nunique()
+        return bool((counts > 1).any())
 
     def of(self, task: str) -> pd.DataFrame:
         """The steps of one task."""
@@ -185,13 +193,25 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and abs(value) < _LARGEST else None
 
 
+def first_step(steps: pd.DataFrame) -> float:
+    """When the first of these steps began, in seconds of the run.
+
+    The first record stands behind many steps, and tells how long each took; where it does not, its
+    own time is all that is known.
+
+    Args:
+        steps: Rows of `Trace.steps`, in order of time; at least one.
+    """
+    first = steps.iloc[0]
+    before = float(first["local_step"]) * float(first["step_time_s"])
+    return float(first["seconds"]) - (before if 0 <= before < _LONGEST_S else 0.0)
+
+
 def from_first_step(run: Trace) -> Trace:
     """The same run on a clock that begins with its first step, so that runs can be compared."""
     if not len(run.steps):
         return run
-    first = run.steps.iloc[0]
-    before = float(first["local_step"]) * float(first["step_time_s"])
-    zero = float(first["seconds"]) - (before if 0 <= before < _LONGEST_S else 0.0)
+    zero = first_step(run.steps)
     marks = tuple(
         replace(mark, begin=mark.begin - zero, end=None if mark.end is None else mark.end - zero)
         for mark in run.marks

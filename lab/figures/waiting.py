@@ -26,8 +26,8 @@ _MOST_BOXES: Final = 1000  # in a strip, which has about as many pixels
 _READ_ONE: Final = (
     "A strip for each worker. The blue part of its height is the share of the time in which it read"
     " parameters, computed and sent its gradients; the hatched part above is what it waited for the"
-    " others. Grey: it made no steps, because it had not begun, stood still, or had finished. In"
-    " synchronous training the slowest worker has no hatched part, and everybody else waits for it."
+    " others. Grey: it made no steps, because it had not begun, was paused, or had finished. In"
+    " synchronous training the slowest worker has the smallest hatched part: all wait for it."
 )
 _READ_SEVERAL: Final = (
     "A bar for each group of runs: the mean time of one step, cut into computing (with reading the"
@@ -55,8 +55,15 @@ def read(runs: Sequence[Trace]) -> str:
 
 def see(runs: Sequence[Trace]) -> list[str]:
     """What there is to be seen, sentence by sentence."""
-    if all(np.isnan(run.column("wait_time_s")).all() for run in runs):
-        return ["Nobody waits for other workers: no record holds a time of waiting."]
+    drawn = [run for run in runs if _told([run])]
+    if not drawn:
+        return []
+    if all(np.isnan(run.column("wait_time_s")).all() for run in drawn):
+        untold = [name for name, group in grouped(runs).items() if not _told(group)]
+        return [
+            "Nobody waits for other workers: no record holds a time of waiting.",
+            *(f"{name}: not drawn, no record holds the time of a step." for name in untold),
+        ]
     if len(runs) == 1:
         means = [(task, *_means(runs[0], task)) for task in runs[0].workers]
         parts = [
@@ -71,6 +78,8 @@ def see(runs: Sequence[Trace]) -> list[str]:
         if told:
             step, wait = (float(np.mean(each)) for each in zip(*told, strict=True))
             found.append(f"{name}: {100 * wait / step:.0f}% of a step's {_ms(step)} is waiting.")
+        else:
+            found.append(f"{name}: not drawn, no record holds the time of a step.")
     return found
 
 
@@ -105,6 +114,7 @@ def _strips(run: Trace) -> Figure:
     ax.set_xlabel(run.clock)
     ax.grid(visible=False, axis="y")
     marks.draw(ax, run.marks)
+    marks.note(figure, run.marks)
     waits = bool((run.steps["wait_time_s"] > 0).any())
     style.legend(figure, _legend(waits=waits))
     return figure
@@ -144,6 +154,11 @@ def _strip(ax: Axes, run: Trace, task: str, bottom: float) -> None:
             hatch=hatch,
             edgecolor=BLACK,
         )
+    # A step that was paused tells a time with the pause in it.
+    for mark in run.marks:
+        if mark.task == task and mark.stands_still and mark.end is not None:
+            wide = mark.end - mark.begin
+            ax.barh(bottom + height / 2, wide, left=mark.begin, height=height, color=PALE)
 
 
 def _boxes(run: Trace, task: str) -> tuple[Floats, Floats, Floats]:
@@ -156,6 +171,8 @@ def _boxes(run: Trace, task: str) -> tuple[Floats, Floats, Floats]:
     # The first box behind a gap in the records begins where its steps began, none before another.
     before = np.concatenate([[-np.inf], right[:-1]])
     left = np.maximum(right - np.nan_to_num(wide), before)
+    # A gap that is shorter than a step, or than can be seen, is none: it would be a pale seam.
+    left = np.where(left - before < np.fmax(step, run.end / _MOST_BOXES), before, left)
     share = np.nan_to_num(np.asarray(rows["wait_time_s"], float)) / np.where(step > 0, step, np.inf)
     usable = right > left
     return joined(left[usable], (right - left)[usable], np.clip(share[usable], 0, 1))
@@ -176,14 +193,12 @@ def _folded(name: str) -> str:
 
 
 def _bars(runs: Sequence[Trace]) -> Figure:
-    groups = list(grouped(runs).items())[:_MOST_ROWS]
+    drawn = {name: told for name, group in grouped(runs).items() if (told := _told(group))}
+    groups = list(drawn.items())[:_MOST_ROWS]
     figure = sheet(1.6 + 0.7 * len(groups))
     ax = figure.subplots()
     waits = any((run.steps["wait_time_s"] > 0).any() for run in runs)
-    for row, (_, group) in enumerate(reversed(groups)):
-        told = _told(group)
-        if not told:
-            continue
+    for row, (_, told) in enumerate(reversed(groups)):
         (step, wait), (half, _) = interval(1000 * np.array(told))
         ax.barh(row, step - wait, color=BLUE, height=0.6)
         ax.barh(

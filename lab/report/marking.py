@@ -10,7 +10,7 @@ import pandas as pd
 
 from lab.figures.trace import Mark, zero_of
 from lab.run.directory import RunInfo
-from lab.task.faults import DONE, OVER, concrete
+from lab.task.faults import DONE, OVER, Fault, Kind, concrete
 from lab.task.text import short
 
 _LONGEST: Final = 160  # characters of a text
@@ -52,16 +52,25 @@ def _faults(info: RunInfo, records: pd.DataFrame, end: float) -> Iterator[Mark]:
             continue
         text = message.removeprefix(DONE)
         ends = (at for who, at, said in over if (who, said) == (task, OVER + text) and at >= when)
-        until = next(ends, min(when + _holds(text), max(end, when)))
-        yield Mark(task, "fault", short(text, _LONGEST), when, until if until > when else None)
+        fault = _told(text)
+        until = next(ends, min(when + (fault.seconds if fault else 0.0), max(end, when)))
+        lasts = until > when
+        yield Mark(
+            task,
+            "fault",
+            short(text, _LONGEST),
+            when,
+            until if lasts else None,
+            stands_still=lasts and fault is not None and fault.kind is Kind.PAUSE,
+        )
 
 
-def _holds(text: str) -> float:
-    """How long a fault was to hold, in seconds; 0 where its text does not tell."""
+def _told(text: str) -> Fault | None:
+    """The fault that a text tells of; None where it tells of none."""
     try:
-        return concrete(text).seconds
+        return concrete(text)
     except ValueError:
-        return 0.0
+        return None
 
 
 def _late_starts(info: RunInfo, records: pd.DataFrame) -> Iterator[Mark]:

@@ -14,7 +14,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from PIL import Image
 
 from lab.figures import cluster, loss, progress, series, staleness, style, throughput, waiting
@@ -233,6 +236,21 @@ def test_no_two_tasks_of_the_picture_overlap(workers: int, apart: bool) -> None:
     assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 for box in boxes)
 
 
+def test_a_ring_closes_below_the_nodes_that_lie_between() -> None:
+    about = info("multiworker", cluster={"worker": [f"tf{n}:1" for n in range(4)]})
+    figure = cluster.draw([trace(info=about)])
+    assert figure is not None
+    style.png(figure)
+    patches = figure.axes[0].patches
+    nodes = [each for each in patches if isinstance(each, FancyBboxPatch)][1:]
+    arrows = [each for each in patches if isinstance(each, FancyArrowPatch)]
+    (back,) = [each for each in arrows if each.get_path().get_extents().width > 5]
+    bottom = min(node.get_bbox().y0 for node in nodes)
+    level = sorted(back.get_path().vertices[:, 1])
+    assert level[1] < bottom  # of the line's four corners the lower two
+    assert max(node.get_height() for node in nodes) < 1.3  # no room for cards
+
+
 def test_the_loss_has_three_panels_with_their_units() -> None:
     figure = loss.draw([two_workers()])
     shown = texts(figure)
@@ -262,6 +280,17 @@ def test_points_are_thinned_and_the_page_says_so() -> None:
     assert "is drawn" not in loss.read([two_workers()])
 
 
+def test_many_points_hide_no_line() -> None:
+    figure = loss.draw([trace(*steps("worker-0", 1200))])
+    assert figure is not None
+    points, line = figure.axes[0].get_lines()
+    assert points.get_zorder() < line.get_zorder()
+    assert points.get_alpha() == pytest.approx(0.12)
+    few = loss.draw([two_workers()])
+    assert few is not None
+    assert few.axes[0].get_lines()[0].get_alpha() == 0.4
+
+
 def test_several_runs_show_each_and_their_mean() -> None:
     runs = [from_first_step(two_workers(label=str(number))) for number in range(3)]
     figure = progress.draw(runs)
@@ -276,6 +305,46 @@ def test_each_worker_has_its_own_line_of_steps() -> None:
     ends = [float(np.max(line.get_ydata())) for line in figure.axes[1].get_lines()]
     assert ends == [200, 100]
     assert "worker-0's" in progress.see([two_workers()])[0]
+
+
+def test_a_slowed_worker_begins_with_the_others() -> None:
+    """Its first record stands behind as many steps as theirs, and so comes later."""
+    slowed = [{**row, "time_unix": ZERO + 5 * n, "step_time_s": 0.5}
+              for n, row in enumerate(steps("worker-1"), 1)]  # fmt: skip
+    together = progress.see([trace(*steps("worker-0"), *slowed)])[0]
+    assert together.startswith("All workers begin together; the first record comes 1.0 s after")
+    late = [{**row, "time_unix": row["time_unix"] + 3} for row in steps("worker-1")]
+    joins = progress.see([trace(*steps("worker-0"), *late)])[0]
+    assert joins.startswith("worker-1 begins 3.0 s after worker-0; ")
+    untold = [{**row, "step_time_s": None} for row in steps("worker-0") + late]
+    recorded = progress.see([trace(*untold)])[0]
+    assert recorded.startswith("worker-1 has its first record 3.0 s after worker-0; ")
+    assert progress.see([trace(*steps("worker-0"))])[0].startswith("The first record comes")
+
+
+def test_a_single_record_of_each_worker_is_no_course() -> None:
+    run = trace(*steps("worker-0", 1), *steps("worker-1", 1))
+    assert throughput.draw([run]) is None
+    assert throughput.draw([run, run]) is None
+    assert loss.see([run]) == ["The loss is 8; no worker has a second record."]
+    beside = throughput.draw([run, two_workers()])
+    assert beside is not None
+    assert len(beside.axes[0].get_lines()) == 1
+
+
+def test_a_pace_that_hardly_varies_lies_below_the_edge() -> None:
+    figure = throughput.draw([two_workers()])
+    assert figure is not None
+    assert figure.axes[0].get_ylim() == pytest.approx((0, 1.08 * 20))
+
+
+def test_a_figure_with_marks_says_what_they_are() -> None:
+    marks = tuple(Mark("worker-0", "fault", f"kill {n}", n) for n in range(1, 8))
+    run = two_workers(marks=marks[:2])
+    for draw in (loss.draw, progress.draw, throughput.draw, waiting.draw):
+        assert "1  worker-0, fault: kill 1\n2  worker-0, fault: kill 2" in texts(draw([run]))
+        assert "faults, late starts and new starts" in texts(draw([two_workers(marks=marks)]))
+    assert "mean" in texts(staleness.draw([run]))
 
 
 def test_marks_are_drawn_over_time_and_numbered() -> None:
@@ -323,6 +392,49 @@ def test_waiting_is_drawn_as_its_share() -> None:
     assert "waits for others" in texts(figure)
     assert "waits for others" not in texts(waiting.draw([two_workers()]))
     assert waiting.see([two_workers()])[0].startswith("Nobody waits")
+
+
+def strip(axes: Axes, row: int) -> list[tuple[str, float, float]]:
+    """Colour, begin and end of what is drawn at the middle of a strip, in the order of drawing."""
+    found = []
+    for each in [*axes.collections, *axes.patches]:
+        path = each.get_path() if isinstance(each, Rectangle) else each.get_paths()[0]
+        box = path.get_extents(each.get_transform() - axes.transData)
+        if box.y0 <= row + 0.1 <= box.y1 and box.y1 < row + 1 and box.width > 0:
+            colour = to_hex(np.ravel(each.get_facecolor())[:3])
+            found.append((colour, round(box.x0, 3), round(box.x1, 3)))
+    return found
+
+
+def test_a_paused_worker_stands_still_in_its_strip() -> None:
+    """Its steps tell a time with the pause in it."""
+    pause = Mark("worker-0", "fault", "pause:2s worker-0", 5.0, 7.0, stands_still=True)
+    slow = Mark("worker-1", "fault", "slow:0.5,2s worker-1", 5.0, 7.0)
+    rows = steps("worker-0", 4) + steps("worker-1", 8)
+    rows += [{**row, "step_time_s": 0.4} for row in steps("worker-0", 8)[7:]]
+    figure = waiting.draw([trace(*rows, marks=(pause, slow))])
+    assert figure is not None
+    assert (style.PALE, 5, 7) in strip(figure.axes[0], 1)
+    assert (style.PALE, 5, 7) not in strip(figure.axes[0], 0)
+
+
+def test_a_gap_that_is_shorter_than_a_step_is_no_seam() -> None:
+    rows = [{**row, "step_time_s": 0.095} for row in steps("worker-0", 6)]
+    late = [{**row, "time_unix": row["time_unix"] + 4} for row in steps("worker-0", 8)[6:]]
+    lefts, widths, _ = waiting._boxes(trace(*rows, *late), "worker-0")
+    assert lefts == pytest.approx([0.05, 1, 2, 3, 4, 5, 10, 11])
+    assert widths[1:] == pytest.approx(1)
+
+
+def test_groups_whose_steps_tell_no_time_have_no_row() -> None:
+    ring = trace(*steps("worker-0", step_time_s=float("nan")), group="ring", label="ring")
+    runs = [two_workers(), ring]
+    figure = waiting.draw(runs)
+    assert figure is not None
+    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["async"]
+    assert waiting.see(runs)[-1] == "ring: not drawn, no record holds the time of a step."
+    waits = trace(*steps("worker-0", wait_time_s=0.01))
+    assert waiting.see([waits, ring])[-1] == waiting.see(runs)[-1]
 
 
 def test_a_run_without_a_step_is_in_no_mean_of_waiting() -> None:

@@ -380,6 +380,7 @@ def test_a_fault_lasts_until_it_is_over(tmp_path: Path) -> None:
         (pytest.approx(5), pytest.approx(7.1)), (pytest.approx(9), pytest.approx(11.2)),
         (pytest.approx(10), pytest.approx(40)), (pytest.approx(50), None),
     ]  # fmt: skip
+    assert [mark.stands_still for mark in marks] == [True, True, False, False]
     assert not_done(info, marks) == ["kill worker-1 after 9 steps"]
 
 
