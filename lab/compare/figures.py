@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STEP_FIELDS: Final = {
-    "staleness": ("staleness", "mean", "updates"),
-    "step time": ("step_time_s", "median", "s"),
-    "waiting a step": ("wait_time_s", "median", "s"),
+    "staleness (mean)": ("staleness", "mean", "updates"),
+    "step time (median)": ("step_time_s", "median", "s"),
+    "waiting a step (median)": ("wait_time_s", "median", "s"),
 }
 """Figures of the step records: the field, what is made of it, and its unit."""
 

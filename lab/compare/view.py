@@ -21,6 +21,7 @@ from lab.task.text import short, visible
 
 _NAME: Final = 24  # columns of a figure's name, and of a setting's
 _THREE: Final = 30  # of a run's figure, its difference and its ratio
+_NOTHING: Final = "none"
 _TEXT: Final = 26  # of a text
 
 
@@ -75,7 +76,11 @@ def tables(sides: Sequence[Side]) -> Iterator[Table | Text]:
     if made:
         for block in _blocks(len(sides), _TEXT, _NAME + _TEXT):
             heads = ["made otherwise", *(letters[place] for place in block)]
-            yield _made_table(heads, made, block)
+            here = _differing_in(made, block)
+            if here:
+                yield _made_table(heads, here)
+            else:
+                yield Text(f"{', '.join(heads[1:])}: made alike", "dim")
     yield Text(visible(f"alike: {', '.join(alike)}" if alike else "nothing is alike"), "dim")
     parts = {"what came out": rows([side.figures for side in sides])}
     parts |= {task: _of_task(sides, task) for task in _tasks(sides)}
@@ -108,8 +113,17 @@ _KEPT: Final[Mapping[bool | None, Cell]] = {
 }
 
 
-def _made_table(heads: Sequence[str], made: Mapping[str, list[str]], block: list[int]) -> Table:
+def _differing_in(made: Mapping[str, list[str]], block: list[int]) -> list[list[str]]:
+    """A line for each setting that is not the same for all runs of a block; none has no text."""
     lines = [[name, *(texts[place] for place in block)] for name, texts in made.items()]
+    return [
+        [name, *(text or _NOTHING for text in texts)]
+        for name, *texts in lines
+        if len(set(texts)) > 1
+    ]
+
+
+def _made_table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
     found = table_of(heads, lines)
     for column in found.columns[1:]:
         column.no_wrap, column.overflow = False, "fold"

@@ -96,8 +96,8 @@ def read(runs: Sequence[Trace]) -> str:
     if len(runs) > 1:
         window = window_for(max(len(run.steps) for run in runs))
         return (
-            f"{_PANELS_READ} Lines are means over {window} neighbouring records. Faint: each run;"
-            f" strong: the mean of a group's runs, with its 95% interval.{_ASK}"
+            f"{_PANELS_READ} Lines are means over {window} neighbouring records."
+            f"{overlay.read(runs)}{_ASK}"
         )
     step = every(most)
     drawn = f" (each {_th(step)} is drawn)" if step > 1 else ""

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 
 from lab.figures.series import Floats, every, together
 from lab.figures.style import look, plain
+from lab.figures.trace import Trace, has_repeats
 
 _NO_LABEL = "_"  # matplotlib leaves it out of the legend
 
@@ -35,3 +36,13 @@ def draw(ax: Axes, number: int, name: str, curves: Sequence[tuple[Floats, Floats
         label = f"{label} (mean of {len(curves)})"
         ax.plot(x, y, color=style.colour, linestyle=style.line, label=label)
         ax.fill_between(x, y - half, y + half, color=style.colour, alpha=0.25, linewidth=0)
+
+
+def read(runs: Sequence[Trace]) -> str:
+    """How to read the lines of several runs, to follow other sentences."""
+    if not has_repeats(runs):
+        return " A line for each run."
+    return (
+        " Faint: each run; strong: the mean of a group's runs, as long as all of them train, with"
+        " its 95% interval."
+    )

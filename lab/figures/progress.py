@@ -23,9 +23,8 @@ _READ_ONE: Final = (
     " that is slow, late or gone leaves the others' lines."
 )
 _READ_SEVERAL: Final = (
-    "How steep a line is tells the pace. Faint: each run; strong: the mean of a group's runs, as"
-    " long as all of them train, with its 95% interval. A step of asynchronous training is the"
-    " update of one worker; one of synchronous training takes a gradient of each."
+    "How steep a line is tells the pace. A step of asynchronous training is the update of one"
+    " worker; one of synchronous training takes a gradient of each."
 )
 _MARKERS: Final = 12  # on each line
 _TOGETHER_S: Final = 1.0
@@ -71,7 +70,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 
 def read(runs: Sequence[Trace]) -> str:
     """How to read the figure."""
-    return _READ_ONE if len(runs) == 1 else _READ_SEVERAL
+    return _READ_ONE if len(runs) == 1 else _READ_SEVERAL + overlay.read(runs)
 
 
 def see(runs: Sequence[Trace]) -> list[str]:

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 
 from lab.figures.series import Floats, interval
 from lab.figures.style import BLACK, legend, look, plain, sheet, styled
-from lab.figures.trace import Trace, grouped
+from lab.figures.trace import Trace, grouped, has_repeats
 
 NAME: Final = "staleness"
 TITLE: Final = "Staleness of the gradients"
@@ -68,7 +68,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 
 def read(runs: Sequence[Trace]) -> str:
     """How to read the figure."""
-    return _READ + (_WHISKERS if len(runs) > len(grouped(runs)) else "")
+    return _READ + (_WHISKERS if has_repeats(runs) else "")
 
 
 def see(runs: Sequence[Trace]) -> list[str]:

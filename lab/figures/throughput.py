@@ -24,10 +24,7 @@ _READ_ONE: Final = (
     " update, and lie on it where an update takes a gradient of each worker. A dip at a fault tells"
     " who else pays for it."
 )
-_READ_SEVERAL: Final = (
-    "Updates of the shared parameters per second, in equal spans of time. Faint: each run; strong:"
-    " the mean of a group's runs, as long as all of them train, with its 95% interval."
-)
+_READ_SEVERAL: Final = "Updates of the shared parameters per second, in equal spans of time."
 _GPU_READ: Final = (
     " Below: the share of the time in which a card computed anything, by the driver, smoothed over"
     " neighbouring samples."
@@ -70,7 +67,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 
 def read(runs: Sequence[Trace]) -> str:
     """How to read the figure."""
-    steps = _READ_ONE if len(runs) == 1 else _READ_SEVERAL
+    steps = _READ_ONE if len(runs) == 1 else _READ_SEVERAL + overlay.read(runs)
     return steps + (_GPU_READ if any(len(run.samples) for run in runs) else "")
 
 

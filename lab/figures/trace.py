@@ -231,3 +231,8 @@ def grouped(runs: Sequence[Trace]) -> dict[str, list[Trace]]:
     for run in runs:
         found.setdefault(run.group, []).append(run)
     return found
+
+
+def has_repeats(runs: Sequence[Trace]) -> bool:
+    """Whether a group has several runs, so that there are means over runs, with their intervals."""
+    return len(grouped(runs)) < len(runs)

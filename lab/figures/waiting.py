@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from lab.figures import marks, style
 from lab.figures.series import Floats, interval
 from lab.figures.style import BLACK, BLUE, ORANGE, PALE, plain, sheet, styled
-from lab.figures.trace import Trace, grouped
+from lab.figures.trace import Trace, grouped, has_repeats
 
 NAME: Final = "waiting"
 TITLE: Final = "Computing and waiting"
@@ -31,9 +31,9 @@ _READ_ONE: Final = (
 )
 _READ_SEVERAL: Final = (
     "A bar for each group of runs: the mean time of one step, cut into computing (with reading the"
-    " parameters and sending the gradients) and waiting for the other workers; the whisker is the"
-    " 95% interval of the whole over the runs."
+    " parameters and sending the gradients) and waiting for the other workers."
 )
+_WHISKERS: Final = " Whiskers: the 95% interval of the whole over a group's runs."
 
 
 @styled
@@ -50,7 +50,9 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 
 def read(runs: Sequence[Trace]) -> str:
     """How to read the figure."""
-    return _READ_ONE if len(runs) == 1 else _READ_SEVERAL
+    if len(runs) == 1:
+        return _READ_ONE
+    return _READ_SEVERAL + (_WHISKERS if has_repeats(runs) else "")
 
 
 def see(runs: Sequence[Trace]) -> list[str]:
@@ -71,13 +73,15 @@ def see(runs: Sequence[Trace]) -> list[str]:
             for task, step, wait in means
             if step > 0
         ]
-        return [f"{', '.join(parts)}."]
+        return [f"On average {', '.join(parts)}."]
     found = []
     for name, group in grouped(runs).items():
         told = _told(group)
         if told:
             step, wait = (float(np.mean(each)) for each in zip(*told, strict=True))
-            found.append(f"{name}: {100 * wait / step:.0f}% of a step's {_ms(step)} is waiting.")
+            found.append(
+                f"{name}: {100 * wait / step:.0f}% of a step's {_ms(step)} is waiting, on average."
+            )
         else:
             found.append(f"{name}: not drawn, no record holds the time of a step.")
     return found
@@ -207,7 +211,7 @@ def _bars(runs: Sequence[Trace]) -> Figure:
         if not np.isnan(half):
             ax.errorbar([step], [row], xerr=[half], color=BLACK, capsize=5, linestyle="")
     ax.set_yticks(range(len(groups)), [_folded(name) for name, _ in reversed(groups)])
-    ax.set_xlabel("time of one step of a worker (ms)")
+    ax.set_xlabel("mean time of one step of a worker (ms)")
     ax.grid(visible=False, axis="y")
     ax.set_ylim(-0.6, len(groups) - 0.4)
     style.legend(figure, _legend(waits=waits)[:-1])

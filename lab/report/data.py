@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from lab.backends import Say
 from lab.figures.trace import Trace, samples_of, steps_of
@@ -14,6 +15,13 @@ from lab.run.frame import DAMAGED, records_frame
 from lab.run.progress import read_records
 from lab.run.standing import Ask, told
 from lab.run.summary import Summary, sum_up
+from lab.task.states import State
+
+_WHY: Final[Mapping[str, str]] = {
+    State.FAILED: "Why it failed",
+    State.LOST: "Why it was lost",
+    State.CANCELLED: "Why it was cancelled",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +33,14 @@ class Reported:
         summary: What it came to.
         trace: What its figures are drawn from.
         notes: What a reader has to know of it, a sentence each.
+        learning_rate: What its tasks say that they train with; None where they do not.
     """
 
     run: RunDir
     summary: Summary
     trace: Trace
     notes: tuple[str, ...]
+    learning_rate: float | None = None
 
     @property
     def info(self) -> RunInfo:
@@ -68,7 +78,9 @@ def _read(run: RunDir, ask: Ask, say: Say) -> Reported:
     trace = replace(trace, marks=marks)
     summary = sum_up(run, info, standing.statuses)
     damaged: Sequence[str] = records.attrs.get(DAMAGED, ())
-    return Reported(run, summary, trace, tuple(_notes(trace, summary, damaged, standing.note)))
+    notes = tuple(_notes(trace, summary, damaged, standing.note))
+    rates = records["learning_rate"].dropna()
+    return Reported(run, summary, trace, notes, float(rates.iloc[0]) if len(rates) else None)
 
 
 def _notes(trace: Trace, summary: Summary, damaged: Sequence[str], note: str) -> list[str]:
@@ -78,7 +90,7 @@ def _notes(trace: Trace, summary: Summary, damaged: Sequence[str], note: str) ->
     if note:
         found.append(f"{note[:1].upper()}{note[1:]}.")
     if summary.reason:
-        found.append(f"Why it is {summary.state}: {summary.reason}.")
+        found.append(f"{_WHY.get(summary.state, 'Its state')}: {summary.reason}.")
     if summary.degraded:
         found.append("It succeeded without all of its tasks.")
     if summary.records_lost:

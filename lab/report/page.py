@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from lab.figures.charts import Chart
-from lab.report import tables
+from lab.report import claims, tables
 from lab.report.data import Reported
 from lab.report.provenance import origins
 from lab.report.verdicts import Verdicts
@@ -95,7 +95,9 @@ def page(runs: Sequence[Reported], figures: Sequence[Shown], judged: Verdicts | 
         elsewhere=len(set(judged.runs).difference(each.run.run_id for each in runs))
         if judged
         else 0,
-        verdicts=tables.verdicts(judged.verdicts) if judged else None,
+        verdicts=claims.verdicts(judged.verdicts) if judged else None,
         figures=figures,
-        origins=origins([each.info for each in runs]),
+        origins=origins(
+            [each.info for each in runs], {each.info.run_id: each.learning_rate for each in runs}
+        ),
     )

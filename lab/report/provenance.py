@@ -24,11 +24,21 @@ class Origin:
     values: str | Mapping[str, str]
 
 
-def origins(runs: Sequence[RunInfo]) -> list[Origin]:
-    """What was the same for all runs, and what was not; what nothing is known of is left out."""
+def origins(runs: Sequence[RunInfo], rates: Mapping[str, float | None]) -> list[Origin]:
+    """What was the same for all runs, and what was not; what nothing is known of is left out.
+
+    Args:
+        runs: The runs.
+        rates: Run id to the learning rate that its records tell, which counts where none was given.
+    """
     found = []
     for name, tell in _TELLS.items():
-        texts = {info.run_id: tell(info) for info in runs}
+        texts = {
+            info.run_id: _hyperparameters(info, rates.get(info.run_id))
+            if tell is None
+            else tell(info)
+            for info in runs
+        }
         if not any(texts.values()):
             continue
         same = len(set(texts.values())) == 1
@@ -47,6 +57,17 @@ def _pairs(values: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
+def _hyperparameters(info: RunInfo, rate: float | None) -> str:
+    """Without the seed, which has a line of its own, and without an end that was not given."""
+    given = dict(info.hyperparameters)
+    given.pop("seed", None)
+    if not given.get("global_steps"):
+        given.pop("global_steps", None)
+    if rate is not None:
+        given.setdefault("learning_rate", f"{rate:g}")
+    return _pairs(given)
+
+
 def _when(info: RunInfo) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(info.started_unix))
@@ -59,14 +80,12 @@ def _cluster(info: RunInfo) -> str:
     return ", ".join(part for part in (info.cluster_file, digest) if part)
 
 
-_TELLS: Final[Mapping[str, Callable[[RunInfo], str]]] = {
+_TELLS: Final[Mapping[str, Callable[[RunInfo], str] | None]] = {
     "command": command,
     "program": lambda info: info.program,
     "started": _when,
     "seed": lambda info: "" if info.seed is None else str(info.seed),
-    "hyperparameters": lambda info: _pairs(
-        {name: value for name, value in info.hyperparameters.items() if name != "seed"}
-    ),
+    "hyperparameters": None,  # which the records, too, tell something of
     "goes on from": lambda info: info.resumed_from,
     "git commit": _git,
     "versions": lambda info: _pairs(info.versions),

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from lab.figures.series import interval
+from lab.figures.style import rate
 from lab.report.data import Reported, by_group
-from lab.report.verdicts import Verdict
 from lab.run.summary import Summary
+
+Form = Callable[[float], str]
+"""How a number is written."""
 
 NONE: Final = "–"  # noqa: RUF001  (as tables have it)
 """Stands for what is not known, or does not apply."""
-
-_MARKS: Final = {"PASS": "✓", "OUTSIDE_BAND": "✗", "TOO_GOOD": "✗"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Table:
     """A table of texts.
 
     Attributes:
-        columns: Their names; those that begin with `>` are set flush right.
+        columns: Their names; those that begin with `>` hold numbers, which are set flush right and
+            stay whole, and those with `~` texts that may be broken anywhere.
         rows: A text for each column.
     """
 
@@ -34,16 +36,17 @@ class Table:
 
 
 def key_figures(summary: Summary) -> list[tuple[str, str]]:
-    """The few figures of a run that one looks for first: a name and a text."""
-    return [
+    """The few figures of a run that one looks for first, as far as they are known."""
+    found = [
         ("state", summary.state),
         ("accuracy", number(summary.accuracy, ".4f")),
         ("global step", number(summary.global_step, ",")),
-        ("global steps a second", number(summary.steps_per_s, ",.0f")),
-        ("wall time", seconds(summary.wall_s)),
-        ("first step of every worker", seconds(summary.first_step_s)),
+        ("global steps a second", pace(summary.steps_per_s)),
+        ("wall time, from the command on", seconds(summary.wall_s)),
+        ("until all had begun, from the command on", seconds(summary.first_step_s)),
         ("every update counted", yes_no(summary.updates_conserved)),
     ]
+    return [(name, text) for name, text in found if text != NONE]
 
 
 def tasks(summary: Summary) -> Table:
@@ -61,7 +64,7 @@ def tasks(summary: Summary) -> Table:
             number(task.global_step, ","),
             number(task.loss, ".4f"),
             number(task.accuracy, ".4f"),
-            number(task.steps_per_s, ",.0f"),
+            pace(task.steps_per_s),
             seconds(task.time_s),
         )
         rows.append((*row, percent(task.gpu_utilisation)) if has_gpus else row)
@@ -80,14 +83,14 @@ def results(summary: Summary) -> Table | None:
         )
         for each in summary.results
     )
-    columns = ("what", "by", ">value", "has to lie", "as expected")
+    columns = ("~what", "by", ">value", ">has to lie", "as expected")
     return Table(columns, rows) if rows else None
 
 
 def runs(reported: Sequence[Reported]) -> Table:
     """A row for each of several runs."""
     columns = (
-        "run", "what was run", "state", ">seed", ">global step", ">accuracy", ">steps/s",
+        "run", "~what was run", "state", ">seed", ">global step", ">accuracy", ">steps/s",
         ">first step", ">wall time", "counted",
     )  # fmt: skip
     rows = [
@@ -98,7 +101,7 @@ def runs(reported: Sequence[Reported]) -> Table:
             number(each.info.seed, "d"),
             number(each.summary.global_step, ","),
             number(each.summary.accuracy, ".4f"),
-            number(each.summary.steps_per_s, ",.0f"),
+            pace(each.summary.steps_per_s),
             seconds(each.summary.first_step_s),
             seconds(each.summary.wall_s),
             yes_no(each.summary.updates_conserved),
@@ -108,22 +111,27 @@ def runs(reported: Sequence[Reported]) -> Table:
     return Table(columns, tuple(rows))
 
 
-_MEANS: Final[tuple[tuple[str, str, Callable[[Summary], float | None]], ...]] = (
-    (">accuracy", ".4f", lambda summary: summary.accuracy),
-    (">global step", ",.0f", lambda summary: summary.global_step),
-    (">steps/s", ",.0f", lambda summary: summary.steps_per_s),
-    (">wall time (s)", ".1f", lambda summary: summary.wall_s),
+_MEANS: Final[tuple[tuple[str, Form, Callable[[Summary], float | None]], ...]] = (
+    (">accuracy", "{:.4f}".format, lambda summary: summary.accuracy),
+    (">global step", "{:,.0f}".format, lambda summary: summary.global_step),
+    (">steps/s", rate, lambda summary: summary.steps_per_s),
+    (">wall time (s)", "{:.1f}".format, lambda summary: summary.wall_s),
 )
 
 
-def groups(reported: Sequence[Reported]) -> Table:
-    """A row for each group of runs that differ by their seeds alone: means with their intervals."""
+def groups(reported: Sequence[Reported]) -> Table | None:
+    """A row for each group of runs that differ by their seeds alone: means with their intervals.
+
+    None where every group is a single run: its row would be that of the runs again.
+    """
+    if len(by_group(reported)) == len(reported):
+        return None
     rows = []
     for name, several in by_group(reported).items():
         good = [each.summary for each in several if each.summary.state == "succeeded"]
         cells = [mean([get(one) for one in good], form) for _, form, get in _MEANS]
         rows.append((name, f"{len(good)} of {len(several)}", *cells))
-    return Table(("what was run", ">succeeded", *(name for name, _, _ in _MEANS)), tuple(rows))
+    return Table(("~what was run", ">succeeded", *(name for name, _, _ in _MEANS)), tuple(rows))
 
 
 def marks(reported: Sequence[Reported]) -> Table | None:
@@ -136,57 +144,29 @@ def marks(reported: Sequence[Reported]) -> Table | None:
             rows.append((first, f"{mark.begin:.1f} s", until, mark.task, mark.what, mark.text))
     head = "no." if len(reported) == 1 else "run"
     return (
-        Table((head, ">from", ">until", "task", "what", "in words"), tuple(rows)) if rows else None
+        Table((head, ">from", ">until", "task", "what", "~in words"), tuple(rows)) if rows else None
     )
 
 
-def verdicts(found: Sequence[Verdict]) -> Table:
-    """Source, ours and verdict, claim by claim."""
-    return Table(
-        ("claim", ">source", ">ours: mean and interval", ">band", "verdict"),
-        tuple(tuple(_verdict(each)) for each in found),
-    )
-
-
-def _verdict(verdict: Verdict) -> Iterator[str]:
-    yield verdict.words or verdict.claim
-    yield _source(verdict)
-    yield _ours(verdict)
-    yield between(verdict.band.low, verdict.band.high) if verdict.band else NONE
-    said = f"{_MARKS.get(verdict.verdict, '?')} {verdict.verdict.replace('_', ' ').lower()}"
-    yield f"{said}: {verdict.why}" if verdict.why else said
-
-
-def _source(verdict: Verdict) -> str:
-    value = verdict.source_value
-    if value is None or isinstance(value, str):
-        return value or NONE
-    return f"{value:,.6g} {verdict.unit}".rstrip()
-
-
-def _ours(verdict: Verdict) -> str:
-    ours = verdict.ours
-    if ours is None or ours.mean is None:
-        return NONE
-    ends = [number(end, ",.6g") for end in (ours.low, ours.high)]
-    within = "" if ours.low is None and ours.high is None else f" [{ends[0]}, {ends[1]}]"
-    return f"{ours.mean:,.6g}{within}" + ("" if ours.n is None else f", n = {ours.n}")
-
-
-def mean(values: Sequence[float | None], form: str) -> str:
+def mean(values: Sequence[float | None], form: Form) -> str:
     """A mean with its 95% interval, over those values that are known."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     if not known:
         return NONE
     middle, half = interval(np.array(known, float)[:, None])
     if math.isnan(half[0]):
-        return f"{middle[0]:{form}}"
-    return f"{middle[0]:{form}} ± {half[0]:{form}}"
+        return form(middle[0])
+    return f"{form(middle[0])} ± {form(half[0])}"
 
 
 def number(value: float | None, form: str) -> str:
     """A number, or a dash."""
     return NONE if value is None else format(value, form)
+
+
+def pace(value: float | None) -> str:
+    """So many a second, or a dash."""
+    return NONE if value is None else rate(value)
 
 
 def seconds(value: float | None) -> str:

@@ -82,7 +82,7 @@ def read_verdicts(path: Path) -> Verdicts:
     Raises:
         InputError: It cannot be read, or holds something else.
     """
-    mend = "give the reproduce.json that `lab reproduce` wrote"
+    mend = "give a reproduce-….json that `lab reproduce` wrote"
     try:
         # Python's reader knows NaN, which Python's writer writes.
         return msgspec.convert(json.loads(path.read_bytes()), Verdicts)
@@ -92,5 +92,5 @@ def read_verdicts(path: Path) -> Verdicts:
             f"--verdicts: {short(str(path))} cannot be read ({reason})", mend
         ) from error
     except (ValueError, RecursionError) as error:
-        what = f"--verdicts: {short(str(path))} holds no verdicts: {short(str(error), 120)}"
+        what = f"--verdicts: {short(str(path))} holds no verdicts"
         raise InputError(what, mend) from error

@@ -75,7 +75,7 @@ def test_two_runs_side_by_side(tmp_path: Path, compare: Callable[..., str]) -> N
          faults=("kill worker-0 after 5 steps",))  # fmt: skip
     text = compare(A, B)
     assert of(text, "seed") == ["1", "2"]
-    assert of(text, "faults") == ["kill", "worker-0", "after", "5", "steps"]
+    assert of(text, "faults") == ["none", "kill", "worker-0", "after", "5", "steps"]
     assert of(text, "global step") == ["200", "300", "+100", "1.500"]
     assert of(text, "global steps/s") == ["100", "150", "+50", "1.500"]
     assert of(text, "last loss of a worker") == ["0.5000", "0.2500", "-0.2500", "0.500"]
@@ -92,10 +92,10 @@ def test_the_same_for_a_program(tmp_path: Path, compare: Callable[..., str]) -> 
     assert found["made"] == {"backend": ["local", "compose"]}
     assert found["alike"]["epochs"] == "2"
     figures = {row["name"]: row for row in found["figures"]}
-    assert figures["staleness"]["values"] == [1.0, 1.0]
-    assert figures["step time"] == {
-        "name": "step time", "unit": "s", "values": [0.01, 0.01], "differences": [0.0, 0.0],
-        "ratios": [1.0, 1.0],
+    assert figures["staleness (mean)"]["values"] == [1.0, 1.0]
+    assert figures["step time (median)"] == {
+        "name": "step time (median)", "unit": "s", "values": [0.01, 0.01],
+        "differences": [0.0, 0.0], "ratios": [1.0, 1.0],
     }  # fmt: skip
     assert figures["records lost"]["values"] == [0, 0]
     of_worker = {row["name"]: row["values"] for row in found["tasks"]["worker-0"]}
@@ -120,6 +120,22 @@ def test_it_fits_a_terminal_of_80_columns_however_many_runs_there_are(
         ["global", "step", "246,912", "740,736", "+493,824", "3.000"],
     ]
     assert "".join(text.split()).count("x" * 20) >= 3
+
+
+def test_what_a_pair_has_in_common_is_not_told_of_it(
+    tmp_path: Path, compare: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a narrow terminal each other run stands beside the first alone."""
+    make(tmp_path, A, hyperparameters={"epochs": 2, "seed": 1})
+    make(tmp_path, B, hyperparameters={"epochs": 2, "seed": 2})
+    make(tmp_path, C, hyperparameters={"epochs": 5, "seed": 1})
+    same = make(tmp_path, "20261121-0813-async-dddd", hyperparameters={"epochs": 2, "seed": 1})
+    monkeypatch.setattr("lab.run.cells.PIPE_WIDTH", 80)
+    monkeypatch.setattr("lab.compare.view.PIPE_WIDTH", 80)
+    text = compare(A, B, C, same.run_id)
+    told = [line.split() for line in text.splitlines() if line.startswith(("seed ", "epochs "))]
+    assert told == [["seed", "1", "2"], ["epochs", "2", "5"]]
+    assert "A, D: made alike" in text
 
 
 def test_many_runs_have_letters_of_their_own(tmp_path: Path, compare: Callable[..., str]) -> None:

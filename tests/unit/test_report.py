@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchmarks import recorded
@@ -21,15 +23,19 @@ from lab.cli.commands.run import command as run_command
 from lab.cli.times import duration
 from lab.errors import InputError
 from lab.images import HERITAGE
+from lab.report.claims import compared, verdicts
 from lab.report.command import command
 from lab.report.grouping import group_names
 from lab.report.marking import marks_of, not_done
 from lab.report.provenance import origins
-from lab.report.tables import NONE, mean
-from lab.report.verdicts import read_verdicts
+from lab.report.tables import NONE, key_figures, mean, pace
+from lab.report.verdicts import Verdict, read_verdicts
+from lab.reproduce import judge, view
+from lab.reproduce.statistics import Interval
 from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import records_frame
 from lab.run.launch import hyperparameters
+from lab.run.summary import sum_up
 from lab.task.experiments import EXPERIMENTS
 from lab.task.policy import RESTARTS, OnFailure
 from lab.task.protocol import READY_S
@@ -153,6 +159,44 @@ def test_several_runs_stand_side_by_side(home: Path, capsys: pytest.CaptureFixtu
     assert page.policy == POLICY
 
 
+def test_of_single_runs_there_are_no_groups_and_no_intervals(home: Path) -> None:
+    recorded.make(home, FIRST, steps=STEPS)
+    recorded.make(home, SECOND, steps=STEPS, experiment="sync")
+    assert report(FIRST, SECOND, "--output", "two.html") == 0
+    text = page_of(Path("two.html")).text
+    for word in ("Groups", "±", "95%", "Faint"):
+        assert word not in text, word
+    recorded.make(home, "20260103-0000-async-cccc", steps=STEPS, seed=2)
+    assert report(FIRST, SECOND, "last", "--output", "two.html") == 0
+    text = page_of(Path("two.html")).text
+    for word in ("Groups", "±", "95%", "Faint"):
+        assert word in text, word
+
+
+def test_only_free_texts_may_be_broken_anywhere(home: Path) -> None:
+    """On paper and on a narrow screen numbers and short words stay whole."""
+    recorded.make(home, FIRST, steps=STEPS)
+    recorded.make(home, SECOND, steps=STEPS, seed=2)
+    assert report(FIRST, SECOND, "--output", "two.html") == 0
+    html = Path("two.html").read_text(encoding="utf-8")
+    row = re.search(rf"<tr>(<td.*>{FIRST}</td>.*)</tr>", html)
+    assert row is not None
+    kinds = re.findall(r"<td( class=\"\w+\")?>", row[1])
+    assert kinds == ["", ' class="text"', "", *6 * [' class="right"'], ""]
+    assert "\ntd { white-space: nowrap; }\n" in html
+    anywhere = re.findall(r"([^\n]*)\{[^}]*overflow-wrap: anywhere", html)
+    assert {each.strip() for each in anywhere} & {"td", "th, td", "td.right"} == set()
+
+
+def test_what_is_not_known_has_no_tile_and_slow_is_told_with_two_digits(home: Path) -> None:
+    run = RunDir(home / FIRST)
+    run.create(RunInfo(FIRST, "async", state=State.FAILED, collected=True))
+    assert key_figures(sum_up(run, run.read(), {})) == [("state", "failed")]
+    assert [pace(each) for each in (3.94, 0.25, 12.6, 1674.2, None)] == [
+        "3.9", "0.25", "13", "1,674", NONE,
+    ]  # fmt: skip
+
+
 def test_nothing_of_a_run_becomes_markup(home: Path) -> None:
     """Whatever stands in a run's files is shown as it stands there."""
     hostile: dict[str, Any] = {
@@ -210,7 +254,7 @@ def test_a_run_without_records_has_a_page_that_says_so(home: Path) -> None:
     (run.path / "figures" / "loss.png").write_bytes(b"an older report's")
     assert report("last") == 0
     page = page_of(run.path / "report.html")
-    assert "Why it is failed: no memory." in page.text
+    assert "Why it failed: no memory." in page.text
     assert page.text.count("This is not drawn: ") == len(FIGURES)
     assert list((run.path / "figures").iterdir()) == []
 
@@ -341,7 +385,7 @@ def test_the_verdicts_stand_beside_the_source(home: Path) -> None:
     )  # fmt: skip
     assert report("last", "--verdicts", "r.json") == 0
     page = page_of(home / FIRST / "report.html")
-    assert ["worker 0 tests 0.8865", "0.8865", "0.8871 [0.885, 0.8892], n = 5", "0.88 to 0.895",
+    assert ["worker 0 tests 0.8865", "0.8865", "0.8871 ±0.0021 (n = 5)", "0.8800-0.8950",
             "✓ pass: in the band"] in page.rows  # fmt: skip
     assert ["sync", NONE, NONE, NONE, "? not comparable"] in page.rows
     assert "1 of the 2 runs that were judged is not on this page." in page.text
@@ -350,7 +394,7 @@ def test_the_verdicts_stand_beside_the_source(home: Path) -> None:
 def test_verdicts_with_numbers_that_are_none_are_read(tmp_path: Path) -> None:
     file = tmp_path / "r.json"
     file.write_text('{"name": "x", "verdicts": [{"claim": "a", "verdict": "PASS", "unit": null}]}')
-    with pytest.raises(InputError, match=r"holds no verdicts.*unit"):
+    with pytest.raises(InputError, match="holds no verdicts;"):
         read_verdicts(file)
     file.write_text("[" * 100_000)
     with pytest.raises(InputError, match="holds no verdicts"):
@@ -481,14 +525,40 @@ def test_the_provenance_says_what_runs_have_in_common() -> None:
         RunInfo(name, "async", seed=seed, provenance={"kernel": "Linux 6"}, started_unix=1e308)
         for name, seed in (("a", 1), ("b", 2))
     )
-    found = {each.name: each.values for each in origins([one, two])}
+    found = {each.name: each.values for each in origins([one, two], {})}
     assert found["seed"] == {"a": "1", "b": "2"}
     assert found["ran in"] == "kernel Linux 6"
+    assert "hyperparameters" not in found
     assert "git commit" not in found
     assert "started" not in found  # no calendar knows it
 
 
+def test_the_hyperparameters_have_the_rate_that_the_programs_tell(home: Path) -> None:
+    given = {"epochs": 2, "global_steps": 0, "seed": 1}
+    run = recorded.make(home, FIRST, steps=STEPS, hyperparameters=given)
+    with run.records("worker-1").open("a", encoding="utf-8") as file:
+        ready = {"kind": "event", "time_unix": recorded.BEGAN_UNIX + 1, "learning_rate": 0.01}
+        file.write(json.dumps(ready) + "\n")
+    assert report("last") == 0
+    page = page_of(run.path / "report.html")
+    assert ["hyperparameters", "epochs 2, learning_rate 0.01"] in page.rows
+    typed = RunInfo("x", "async", hyperparameters={"learning_rate": 0.5, "global_steps": 7})
+    (found,) = (each.values for each in origins([typed], {"x": 0.01}) if each.name[0] == "h")
+    assert found == "learning_rate 0.5, global_steps 7"
+
+
+def test_numbers_of_claims_are_those_of_the_terminal() -> None:
+    for value in (0.88651, 82_500.0, 99.5, 3.0, 10_678.1, math.nan):
+        assert compared(value) == view._number(value)
+    for runs in (2, 5):
+        ours = judge.Ours(10_900.0, 10_678.1, 11_113.9, runs)
+        judged = judge.Verdict("c", "words", None, ours, "", Interval(1.5, 2), judge.Word.PASS, "")
+        _, _, said, band, _ = view._row(judged)
+        (row,) = verdicts([msgspec.convert(json.loads(json.dumps(asdict(judged))), Verdict)]).rows
+        assert row[2:4] == (f"{said} (n = {runs})", band)
+
+
 def test_a_mean_has_an_interval_from_two_runs_on() -> None:
-    assert mean([0.88, 0.9], ".4f") == "0.8900 ± 0.1271"
-    assert mean([0.88, None], ".4f") == "0.8800"
-    assert mean([None], ".4f") == NONE
+    assert mean([0.88, 0.9], "{:.4f}".format) == "0.8900 ± 0.1271"
+    assert mean([0.88, None], "{:.4f}".format) == "0.8800"
+    assert mean([None], "{:.4f}".format) == NONE

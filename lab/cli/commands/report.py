@@ -26,7 +26,7 @@ def command(
         ),
     ] = None,
     verdicts: Annotated[
-        str | None, Flag("show the verdicts of a reproduce-….json", shows="FILE")
+        str | None, Flag("show the verdicts in a file that `lab reproduce` wrote", shows="FILE")
     ] = None,
     json: AsJson = False,
     runs_dir_: RunsDir = None,
