@@ -61,7 +61,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     panels = [panel for panel in _PANELS if _has(runs, panel)]
     if not panels:
         return None
-    figure = sheet(4.8)
+    figure = sheet(4.8 + (marks.room(runs[0].marks) if len(runs) == 1 else 0))
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for ax, panel in zip(axes, panels, strict=True):
         if len(runs) == 1:

@@ -62,13 +62,20 @@ def draw(axes: Axes, marks: Sequence[Mark], *, numbers: bool = True) -> None:
 
 def note(figure: Figure, marks: Sequence[Mark]) -> None:
     """Write below a figure what its marks stand for, so that it can stand without its page."""
-    if not marks:
-        return
+    if marks:
+        lines = "\n".join(_lines(marks))
+        figure.supxlabel(lines, x=0.01, ha="left", fontsize=11, linespacing=1.4)
+
+
+def room(marks: Sequence[Mark]) -> float:
+    """Inches that the numbers above a figure and the note below it take from its height."""
+    return 0.23 * (min(len(marks), _ROWS) + len(_lines(marks))) if marks else 0.0
+
+
+def _lines(marks: Sequence[Mark]) -> list[str]:
     if len(marks) > _IN_WORDS:
-        text = "Dashed: faults, late starts and new starts, in the order of the report's table."
-    else:
-        text = "\n".join(
-            f"{number}  {plain(f'{mark.task}, {mark.what}: {mark.text}', _LETTERS)}"
-            for number, mark in enumerate(marks, 1)
-        )
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=11, linespacing=1.4)
+        return ["Dashed: faults, late starts and new starts, in the order of the report's table."]
+    return [
+        f"{number}  {plain(f'{mark.task}, {mark.what}: {mark.text}', _LETTERS)}"
+        for number, mark in enumerate(marks, 1)
+    ]

@@ -47,7 +47,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     ]
     if not panels:
         return None
-    figure = sheet(4.6)
+    figure = sheet(4.6 + (marks.room(runs[0].marks) if len(runs) == 1 else 0))
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for ax, (column, label) in zip(axes, panels, strict=True):
         if len(runs) == 1:

@@ -41,7 +41,8 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     if not any(run.has_a_second_record for run in runs):
         return None
     has_gpus = any(len(run.samples) for run in runs)
-    figure = sheet(6.6 if has_gpus else 4.4)
+    noted = marks.room(runs[0].marks) if len(runs) == 1 else 0
+    figure = sheet((6.6 if has_gpus else 4.4) + noted)
     axes = figure.subplots(2 if has_gpus else 1, 1, sharex=True, squeeze=False)[:, 0]
     if len(runs) == 1:
         _workers(axes[0], runs[0])

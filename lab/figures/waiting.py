@@ -107,7 +107,7 @@ def _ms(seconds: float) -> str:
 
 def _strips(run: Trace) -> Figure:
     workers = run.workers[:_MOST_ROWS]
-    figure = sheet(1.4 + 0.75 * len(workers))
+    figure = sheet(1.4 + 0.75 * len(workers) + marks.room(run.marks))
     ax = figure.subplots()
     for row, task in enumerate(workers):
         _strip(ax, run, task, len(workers) - 1 - row)

@@ -347,6 +347,17 @@ def test_a_figure_with_marks_says_what_they_are() -> None:
     assert "mean" in texts(staleness.draw([run]))
 
 
+def test_marks_take_nothing_from_the_height_of_the_curves() -> None:
+    def height(*marks: Mark) -> float:
+        figure = progress.draw([two_workers(marks=marks)])
+        assert figure is not None
+        style.png(figure)
+        return figure.axes[0].get_window_extent().height / figure.dpi
+
+    marks = tuple(Mark("worker-0", "fault", f"kill {n}", n) for n in range(1, 7))
+    assert height(*marks) > 0.95 * height()
+
+
 def test_marks_are_drawn_over_time_and_numbered() -> None:
     marks = (Mark("worker-0", "fault", "pause", 5.0, 7.0), Mark("worker-1", "late start", "x", 9.0))
     with_marks, without = texts(progress.draw([two_workers(marks=marks)])), texts(
