@@ -162,7 +162,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
             "report",
             notes=(
                 "The page needs no network and no other file. Its figures are kept as PNG and SVG,",
-                "too, in figures/: in the run's directory, or beside the page of several runs.",
+                "too, in figures/ beside it; those of --output both.html in both-figures/.",
+                "--output replaces an older page, and no other file.",
             ),
         ),
         Command(
