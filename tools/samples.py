@@ -1,8 +1,9 @@
 """Make the sample runs in `notebooks/samples/`, from which the notebooks draw without training.
 
 Each is a real run by the command that stands below. Of its directory only `run.json`,
-`summary.json` and the records are kept: no model, no logs. Nothing in them is changed but the path
-of the Python that ran it; a run that names another place of this machine is refused.
+`summary.json`, the tasks' last states and the records are kept: no model, no logs. Nothing in them
+is changed but the path of the Python that ran it; a run that names another place of this machine is
+refused.
 
 `python tools/samples.py` makes all of them (ten minutes on two cores), `python tools/samples.py
 sync async` those.
@@ -20,7 +21,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,28 +114,39 @@ def main() -> None:
     known = {name for recipe in RECIPES for name in recipe.names}
     if wanted - known:
         parser.error(f"no sample {min(wanted - known)!r}: {', '.join(sorted(known))}")
-    for recipe in RECIPES:
-        if not wanted or wanted & set(recipe.names):
-            make(recipe)
-
-
-def make(recipe: Recipe) -> None:
-    """Run a recipe's command, and keep its runs in place of those that were there."""
     with tempfile.TemporaryDirectory() as home:
-        words = [*shlex.split(recipe.command), "--backend", "local", "--gpus", "none"]
-        command = [sys.executable, "-m", "lab", *words, "--runs-dir", home]
-        subprocess.run(command, cwd=ROOT, check=True)
-        runs = sorted(Path(home).iterdir(), key=_started)
-        if len(runs) != len(recipe.names):
-            raise SystemExit(f"{recipe.command}: {len(runs)} runs, not {len(recipe.names)}")
-        index = json.loads(INDEX.read_text()) if INDEX.is_file() else {}
-        for name, run in zip(recipe.names, runs, strict=True):
-            keep(run)  # which may refuse it: then the old one is still there
-            if name in index:
-                shutil.rmtree(SAMPLES / index[name]["run"], ignore_errors=True)
-            shown = f"lab {recipe.command}"
-            index[name] = {"run": run.name, "command": shown, "shows": recipe.shows}
-        INDEX.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
+        # A run notes whether the working tree is as it was committed: so none is kept before all
+        # are made.
+        made = [
+            (recipe, make(recipe, Path(home) / recipe.names[0]))
+            for recipe in RECIPES
+            if not wanted or wanted & set(recipe.names)
+        ]
+        for recipe, runs in made:
+            replace(recipe, runs)
+
+
+def make(recipe: Recipe, home: Path) -> list[Path]:
+    """Run a recipe's command; the directories of its runs, in the order of their starts."""
+    words = [*shlex.split(recipe.command), "--backend", "local", "--gpus", "none"]
+    command = [sys.executable, "-m", "lab", *words, "--runs-dir", str(home)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    runs = sorted(home.iterdir(), key=_started)
+    if len(runs) != len(recipe.names):
+        raise SystemExit(f"{recipe.command}: {len(runs)} runs, not {len(recipe.names)}")
+    return runs
+
+
+def replace(recipe: Recipe, runs: Sequence[Path]) -> None:
+    """Keep a recipe's runs in place of those that were there."""
+    index = json.loads(INDEX.read_text()) if INDEX.is_file() else {}
+    for name, run in zip(recipe.names, runs, strict=True):
+        keep(run)  # which may refuse it: then the old one is still there
+        if name in index:
+            shutil.rmtree(SAMPLES / index[name]["run"], ignore_errors=True)
+        shown = f"lab {recipe.command}"
+        index[name] = {"run": run.name, "command": shown, "shows": recipe.shows}
+    INDEX.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
 
 
 def keep(run: Path) -> None:
@@ -146,7 +158,8 @@ def keep(run: Path) -> None:
     info = json.loads((run / "run.json").read_text())
     info["provenance"]["interpreter"] = Path(info["provenance"]["interpreter"]).name
     texts = {"run.json": json.dumps(info, indent=2) + "\n"}
-    for path in [run / "summary.json", *sorted(run.glob("tasks/*.jsonl"))]:
+    states, records = sorted(run.glob("status/*.json")), sorted(run.glob("tasks/*.jsonl"))
+    for path in [run / "summary.json", *states, *records]:
         texts[str(path.relative_to(run))] = path.read_text()
     for name, text in texts.items():
         for place in places():
