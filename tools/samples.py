@@ -30,7 +30,7 @@ SAMPLES = ROOT / "notebooks/samples"
 INDEX = SAMPLES / "index.json"
 
 BOOK = "--cluster clusters/book.yaml --seed 1 --record_every 10 --epochs 3"
-SLOW = '--fault "slow:0.3,5m worker-2 after 150 steps"'
+SLOW = '--fault "slow:0.3,5m worker-2 after 600 steps"'
 LINKS = "--model mlp --seed 1 --record_every 5 --cluster notebooks/clusters"
 PLAIN = f"run staleness --pause 0 --learning_rate 0.01 {LINKS}"
 
