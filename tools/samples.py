@@ -142,7 +142,7 @@ def replace(recipe: Recipe, runs: Sequence[Path]) -> None:
     index = json.loads(INDEX.read_text()) if INDEX.is_file() else {}
     for name, run in zip(recipe.names, runs, strict=True):
         keep(run)  # which may refuse it: then the old one is still there
-        if name in index:
+        if name in index and index[name]["run"] != run.name:
             shutil.rmtree(SAMPLES / index[name]["run"], ignore_errors=True)
         shown = f"lab {recipe.command}"
         index[name] = {"run": run.name, "command": shown, "shows": recipe.shows}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -51,8 +52,9 @@ def test_all_of_it_is_small() -> None:
 def test_a_sample_holds_records_and_no_path_of_a_machine(name: str) -> None:
     run = sample(name)
     files = {str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()}
-    tasks = {f"tasks/{task}.jsonl" for task in run.info.task_names()}
-    assert files == {"run.json", "summary.json", *tasks}
+    names = run.info.task_names()
+    of_tasks = {f"tasks/{task}.jsonl" for task in names} | {f"status/{task}.json" for task in names}
+    assert files == {"run.json", "summary.json", *of_tasks}
     for file in files:
         text = (run.path / file).read_text("utf-8")
         assert re.findall(r'(?<![\w.])/(?:\w[\w.-]*/)+\w+|(?<=")/', without_jobs(text)) == []
@@ -73,7 +75,17 @@ def test_a_sample_is_a_whole_run_that_went_well(name: str) -> None:
     assert run.records().attrs["damaged"] == ()
     assert run.info.git is not None
     assert run.info.git["dirty"] is False
-    assert run.summary.global_step == run.steps()["global_step"].max()
+    assert run.summary.global_step == run.records()["global_step"].max()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_samples_files_tell_anew_what_its_summary_tells(name: str) -> None:
+    """`lab show` and `lab report` read the files, a notebook the summary."""
+    run = sample(name)
+    told = summarize(run.directory)
+    assert told == run.summary
+    assert {task.state for task in told.tasks} == {"succeeded"}
+    assert all(task.time_s for task in told.tasks)
 
 
 def test_the_chapter_is_the_books_within_two_and_a_half_percent() -> None:
@@ -105,37 +117,53 @@ def fault_time(run: api.Run) -> float:
     return float(records[records["message"].str.startswith("fault: ", na=False)]["time_unix"].min())
 
 
-def left_of_the_pace(name: str) -> float:
-    """Updates per second after the fault, as long as all train, as a share of those before."""
-    run = sample(name)
+def parted(run: api.Run) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The steps before the fault, and those after it as long as all train."""
     steps, began = run.steps(), fault_time(run)
     first_end = steps.groupby("task", observed=True)["time_unix"].max().min()
+    return steps[steps["time_unix"] < began], steps[steps["time_unix"].between(began, first_end)]
+
+
+def left_of_the_pace(name: str) -> float:
+    """Updates per second after the fault as a share of those before."""
 
     def pace(part: pd.DataFrame) -> float:
         counted, times = part["global_step"], part["time_unix"]
         return float((counted.max() - counted.min()) / (times.max() - times.min()))
 
-    after = steps[steps["time_unix"].between(began, first_end)]
-    return pace(after) / pace(steps[steps["time_unix"] < began])
+    before, after = parted(sample(name))
+    return pace(after) / pace(before)
 
 
-def test_a_straggler_costs_async_its_own_steps_sync_most_and_a_backup_worker_little() -> None:
-    assert 0.6 < left_of_the_pace("async-straggler") < 0.95
-    assert 0.25 < left_of_the_pace("sync-straggler") < 0.55
-    assert left_of_the_pace("sync-backup") > 0.8
+def own_steps(steps: pd.DataFrame) -> pd.Series:
+    """How many of these are whose."""
+    spans = steps.groupby("task", observed=True)["local_step"].agg(["min", "max"])
+    return spans["max"] - spans["min"]
+
+
+def test_a_straggler_costs_sync_most_and_a_backup_worker_little() -> None:
+    assert 0.2 < left_of_the_pace("sync-straggler") < 0.45
+    assert 0.7 < left_of_the_pace("sync-backup") < 1.1
+
+
+def test_a_straggler_costs_async_its_own_steps_alone() -> None:
+    """On cores that all share the others even gain by it."""
+    assert 0.7 < left_of_the_pace("async-straggler") < 1.1
+    own = own_steps(parted(sample("async-straggler"))[1])
+    assert own["worker-2"] < 0.4 * min(own["worker-0"], own["worker-1"])
 
 
 def test_with_a_backup_worker_three_gradients_are_computed_for_an_update_of_two() -> None:
     run = sample("sync-backup")
     made = run.steps().groupby("task", observed=True)["local_step"].max()
     assert made.sum() == pytest.approx(3 * 1650, rel=0.01)
-    assert made["worker-2"] < 0.5 * made["worker-0"]
+    slowed = own_steps(parted(run)[1])
+    assert slowed["worker-2"] < 0.5 * slowed["worker-0"]
 
 
 def test_the_slow_workers_gradients_are_the_stale_ones() -> None:
-    run = sample("async-straggler")
-    steps = run.steps()
-    slowed = steps[steps["time_unix"] > fault_time(run)].groupby("task", observed=True)["staleness"]
+    _, after = parted(sample("async-straggler"))
+    slowed = after.groupby("task", observed=True)["staleness"]
     means, most = slowed.mean(), slowed.max()
     assert means["worker-2"] > max(means["worker-0"], means["worker-1"])
     assert most["worker-2"] > 3 * max(most["worker-0"], most["worker-1"])
@@ -178,23 +206,46 @@ def test_links_are_the_limit_and_the_ring_is_the_quicker() -> None:
 def a_run(home: Path, message: str) -> Path:
     run = home / "20260101-0000-async-aaaa"
     (run / "tasks").mkdir(parents=True)
+    (run / "status").mkdir()
     (run / "logs").mkdir()
     (run / "run.json").write_text('{"provenance": {"interpreter": "/opt/somebody/bin/python3"}}')
     (run / "summary.json").write_text("{}")
     (run / "tasks/worker-0.jsonl").write_text(json.dumps({"message": message}) + "\n")
+    (run / "status/worker-0.json").write_text('{"task": "worker-0", "state": "succeeded"}')
     (run / "logs/worker-0.log").write_text("not kept")
     return run
 
 
-def test_of_a_run_only_records_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_run_only_records_and_states_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(samples, "SAMPLES", tmp_path / "kept")
     run = a_run(tmp_path / "runs", "serves at tf1:2222")
     samples.keep(run)
     kept = tmp_path / "kept" / run.name
     files = [str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()]
-    assert sorted(files) == ["run.json", "summary.json", "tasks/worker-0.jsonl"]
+    kept_files = ["run.json", "status/worker-0.json", "summary.json", "tasks/worker-0.jsonl"]
+    assert sorted(files) == kept_files
     info = json.loads((kept / "run.json").read_text())
     assert info["provenance"]["interpreter"] == "python3"
+
+
+def test_all_runs_are_made_before_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kept one changes the working tree, of which the next run would say that it is dirty."""
+    done: list[str] = []
+
+    def make(recipe: samples.Recipe, home: Path) -> list[Path]:
+        done.append(f"make {recipe.names[0]}")
+        return [home]
+
+    def replace(recipe: samples.Recipe, runs: Sequence[Path]) -> None:
+        done.append(f"keep {recipe.names[0]}, {len(runs)}")
+
+    monkeypatch.setattr(samples, "make", make)
+    monkeypatch.setattr(samples, "replace", replace)
+    monkeypatch.setattr("sys.argv", ["samples.py", "ring", "async"])
+    samples.main()
+    assert done == ["make async", "make ring", "keep async, 1", "keep ring, 1"]
 
 
 def test_a_run_that_names_this_machine_is_refused(
