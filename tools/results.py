@@ -136,13 +136,13 @@ def section(results: Mapping[str, Result]) -> str:
             "",
             "![Global step, and each worker's own steps, over time](docs/results/late-worker.png)",
             "",
-            f"`lab report {first_whole(book)}`: worker 2 comes after 20,900 steps, and trains on"
-            " alone when the others have finished.",
+            "Made with `lab report RUN`, of the first of these trainings. At the mark ① worker 2"
+            " comes, after 20,900 steps; it trains on alone when the others have finished.",
             "",
             "![Histograms of staleness](docs/results/staleness.png)",
             "",
             "The same page: how many updates of the others lie between a worker's reading the"
-            " parameters and its own update.",
+            " parameters and its own update. The dashed line is a worker's mean.",
             "",
             "### What the book does not print: the synchronous training",
             "",
@@ -154,8 +154,8 @@ def section(results: Mapping[str, Result]) -> str:
             "",
             "![Loss by updates, by time, and by images](docs/results/loss.png)",
             "",
-            f"`lab report {first_whole(book)} {first_whole(sync)}`: by updates the synchronous"
-            " training learns as fast, by images three times slower.",
+            "Made with `lab report RUN RUN`, of the first asynchronous and the first synchronous"
+            " training: by updates the latter learns as fast, by images three times slower.",
             "",
             "",
         ]
@@ -198,11 +198,6 @@ def mean_of(result: Result, claim: str) -> float:
     """The mean that our runs have of one claim."""
     (found,) = [each for each in result["verdicts"] if each["claim"] == claim]
     return float(found["ours"]["mean"])
-
-
-def first_whole(result: Result) -> str:
-    """The first run, which is one of the whole chapter."""
-    return str(result["runs"][0])
 
 
 def printed_table(result: Result) -> list[str]:

@@ -53,6 +53,7 @@ def test_figures_and_commands_are_there(results: ModuleType, kept: dict[str, Any
     assert all((ROOT / figure).is_file() for figure in figures)
     assert shown.count("`lab report ") == 2
     assert shown.count("\nlab reproduce book-") == 2
+    assert not any(run in shown for result in kept.values() for run in result["runs"])
 
 
 def test_a_readme_without_its_marks_is_left_alone(results: ModuleType) -> None:
