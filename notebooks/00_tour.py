@@ -144,7 +144,8 @@ records[records["message"].notna()][["task", "elapsed_s", "message"]]
 # %%
 run = api.run("async", cluster="clusters/laptop.yaml", epochs=1, seed=1)
 for task in run.summary.tasks:
-    print(task.task, task.state, "local steps:", task.local_step, "accuracy:", task.accuracy)
+    if task.job_name == "worker":
+        print(f"{task.task}: {task.local_step} local steps, accuracy {task.accuracy:.4f}")
 print("global step:", run.summary.global_step)
 print("every update counted:", run.summary.updates_conserved)
 
@@ -196,15 +197,22 @@ steps[["task", "epoch", "local_step", "global_step", "staleness", "loss"]].tail(
 # lab show last
 # ```
 #
-# **Question 6.** You own a box with eight GPUs. Which of the files in `clusters/` fits it, and
-# which task gets no GPU? Look before you open the answer: `api.plan(api.load("clusters/…"),
-# gpus="none")` plans without having any.
-#
+# **Question 6.** You own a box with eight GPUs. Which of the files in `clusters/` fit it, and which
+# task gets no GPU? Look before you open the answer: put other files in place of this one. With
+# `gpus="index"` the lab plans for a box that is not this one.
+
+# %%
+for task in api.plan(api.load("clusters/four-gpus.yaml"), gpus="index").tasks:
+    print(f"{task.name:10} on node {task.node}, cards {', '.join(task.gpus) or '-'}")
+
+# %% [markdown]
 # <details><summary>Answer</summary>
 #
 # `clusters/eight-gpus.yaml`: eight workers with a card each, and a parameter server without one.
-# The default `cluster.yaml` is for such a box, too: three workers with two cards each, and two
-# cards idle. A parameter server gets none: it stores parameters and adds gradients to them, and a
-# card that it took would be missing elsewhere ([docs/gpus.md](../docs/gpus.md)).
+# `clusters/two-ps.yaml`: four workers with two cards each, and two parameter servers, which live
+# beside workers and have none. The default `cluster.yaml` is for such a box, too: three workers
+# with two cards each, and two cards idle. A parameter server gets none: it stores parameters and
+# adds gradients to them, and a card that it took would be missing elsewhere
+# ([docs/gpus.md](../docs/gpus.md)).
 #
 # </details>

@@ -98,6 +98,8 @@ steps = steps_of(made)
 steps.groupby("task", observed=True)["staleness"].agg(["mean", "max", "count"]).round(2)
 
 # %% [markdown]
+# A panel is a worker, and the dashed line in it is the mean.
+#
 # A quicker program for the same training, `async-fast`: its workers are handed the new parameters
 # with the answer to their update.
 
@@ -175,6 +177,9 @@ late = api.run(
     "async", cluster="clusters/book.yaml", epochs=2, seed=1, start="worker-2: after 600 steps"
 )
 figure("progress", late)
+
+# %% [markdown]
+# The dotted line with the mark ① is the moment at which `worker-2` joins.
 
 # %%
 late_steps = steps_of(late)

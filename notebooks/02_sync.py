@@ -212,13 +212,17 @@ pd.DataFrame([printed_program(550, (1.2, 1, 1), seed) for seed in range(6)])
 # through with its 550 steps before the others, and leaves. Two are left; as soon as both have
 # handed in a gradient and no token lies in the queue, the round needs a third gradient, which
 # nobody will ever make. A time-out only tells it sooner, and more tokens only let workers run ahead
-# further, whose gradients are then too old. What mends it: stop by the *global* step, which is the
-# same for all; or give each worker tokens of its own, so that it takes part in each round exactly
-# once; and have the last rounds made by those who are left. The lab's own program
-# (`scripts/mnist_sync.py`) does so, and `lab run --listing … --mend` mends the printed one
-# ([listings](../docs/listings.md)). Run unchanged with one epoch, the printed program stood still
-# at global step 537. (The three that are `dropped` in each row are those of the tokens that lay in
-# the queue at the start, marked 0.)
+# further, whose gradients are then too old. There are two mends. Stop by the *global* step, which
+# is the same for all: nobody leaves before the last update is made. The lab's own program
+# (`scripts/mnist_sync.py`) does this. It keeps the one queue, so that a quick worker may still take
+# two tokens of a round; when the chief has made as many updates as were asked for it closes the
+# queue, and whoever still waits for a token is told to leave. Or give each worker tokens of its
+# own, so that it takes part in each round exactly once, and all come to their last step together.
+# `lab run --listing … --mend` mends the printed program like that
+# ([listings](../docs/listings.md)), since a program that counts its own steps may stay as it is
+# then. Run unchanged with one epoch, the printed program stood still at global step 537. (The three
+# that are `dropped` in each row are those of the tokens that lay in the queue at the start, marked
+# 0.)
 #
 # </details>
 #

@@ -182,29 +182,46 @@ plt.show()
 print(f"{measured['machine']['cores']} cores, {measured['when']}")
 
 # %% [markdown]
-# **Question 5.** Eight workers see no more images a second than one or two do. What is used up? And
-# what do more servers cost here?
+# And what one batch of 100 images costs, in milliseconds of a core's time, all tasks together:
+
+# %%
+batch_ms = 100 * 1000 * shapes["cpu_s"] * shapes["steps_per_s"] / shapes["images_per_s"]
+shapes.assign(batch_ms=batch_ms).pivot_table(
+    index=["way", "ps"], columns="workers", values="batch_ms"
+).round(1)
+
+# %% [markdown]
+# **Question 5.** With one server eight workers see no more images a second than one or two do. What
+# is used up? And what does a second server cost here, what a third and a fourth?
 #
 # <details><summary>Answer</summary>
 #
-# The two cores: a worker and a server keep most of them busy, and who adds processes adds work
-# (messages, waking threads up) and no core. Each further server makes a step dearer, since one
-# message more goes to and from each. What such a picture teaches is how a *step* is made of parts;
-# for the speed of a large box ask the simulation.
+# The two cores, which have 2,000 ms a second to give. With one server a batch costs 3 to 4 ms,
+# whoever computes it: a worker and a server use 1.4 cores, eight workers and a server 1.9. Who adds
+# workers adds work (messages, waking threads up) and no core.
+#
+# A second server doubles what a batch costs, since a step has messages to and from each, and
+# messages between servers to wait for each other. So one worker starts at half the pace, and
+# with more workers some of it comes back, where a batch gets cheaper then. With four servers
+# `sync` pays once more: each of them takes part in each step and each update. `async` with one
+# worker hardly does, for softmax has but two variables, and two servers hold them all. No line with
+# more servers is ever above that with one: **here** they are of no use. What such a picture teaches
+# is how a *step* is made of parts; for the speed of a large box ask the simulation.
 #
 # </details>
 #
 # ## A box that you do not have
 #
-# Eight machines with cards that compute a batch of `mlp` in 2 ms, and a network of 1 Gbit/s.
-# **These are predictions; nobody has checked them.**
+# One to eight workers, each a machine with a card that computes a batch of `mlp` in 2 ms; servers
+# on machines of their own; a network of 1 Gbit/s. **These are predictions; nobody has checked
+# them.**
 
 # %%
 fast = replace(costs, device_s=0.002)
 network = Box(cores=16, nodes=0, bandwidth=1e9 / 8, latency_s=20e-6)
 rows = []
 for servers in (1, 2, 4):
-    for workers in (1, 2, 4, 8, 16):
+    for workers in range(1, 9):
         forecast = simulate(Shape(Way.ASYNC, workers, servers, variables=variables), fast, network)
         rows.append(
             (servers, workers, forecast.steps_per_s, forecast.link_busy, forecast.computing)
@@ -216,22 +233,32 @@ for number, (servers, own) in enumerate(predicted.groupby("servers")):
     axes.plot(own["workers"], own["steps/s"], "os^"[number] + "-", label=f"servers: {servers}")
 limit = network.bandwidth / size["mlp"]
 axes.axhline(limit, color="grey", linestyle=":", label="the link of one server")
-axes.set(xlabel="workers", ylabel="steps a second, predicted")
+axes.set(xlabel="workers", ylabel="steps a second, predicted", ylim=(0, None))
 axes.legend()
 plt.show()
-predicted.query("workers in (1, 4, 16)").round(2)
+predicted.query("servers == 1").round(2)
 
 # %% [markdown]
+# (The lines stay below the dotted one, and with four workers and more than one server there is a
+# dip. That is the simulation's, do not expect it of a network. Its links send one message after the
+# other, in the order of arrival; so a few bytes that a worker waits for, such as the number of the
+# step, wait until another worker's 1.57 MB are through. With four workers these waits fall into a
+# rhythm in which the link is idle for a quarter of the time. A real link sends packets of 1.5 kB,
+# of several messages in turn. In a simulation that lets small messages pass at once all lines lie
+# on the dotted one from four workers on.)
+#
 # **Question 6.** From how many workers on is the money for another one wasted? And what would you
 # buy next: servers, network, or another way to train?
 #
 # <details><summary>Answer</summary>
 #
-# As soon as the curve comes near the dotted line: the link that carries the large matrix is full,
-# which the column `busiest link` shows, and the cards wait (`computing` falls). More servers do not
-# move the line, since they cannot share the matrix. A faster network does. So does a way without
-# servers: in a ring each machine carries less than twice the parameters, however many there are.
-# That is notebook `05_all_reduce`.
+# From the fourth on. One worker makes 33 steps a second, and the dotted line is at 79, 2.4 times as
+# much: no more than three workers can be of use, whatever the details of the network. The link that
+# carries the large matrix is full then, which the column `busiest link` shows, and the cards wait:
+# they compute for less than a twentieth of the time. More servers do not move the line, since they
+# cannot share the matrix. A faster network does. So does a way without servers: in a ring each
+# machine carries less than twice the parameters, however many there are. That is notebook
+# `05_all_reduce`.
 #
 # </details>
 #

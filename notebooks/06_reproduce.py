@@ -94,12 +94,14 @@ table = at_epochs.pivot_table(index="epoch", columns="task", values="global_step
 #
 # <details><summary>Answer</summary>
 #
-# Differences from row to row agree: near 2, 3 and 1 at the same places, for they follow from who is
-# at work. But `worker-2` comes too late here. It is told to start after 2,090 steps; until that is
-# noticed and it begins, most of a second passes, in which the others make several hundred steps.
-# That is as long in a small training as in a large one, and so weighs ten times as much: not
-# everything scales. Losses and accuracies could not be expected to agree: with a tenth of the
-# updates the model is worse.
+# All of them agree, to a few tenths at most, and the last one exactly: they follow from who is at
+# work when, and that is a tenth of the book's here as there. Two things do not scale. `worker-2`
+# looks by itself whether 2,090 steps have been made, and a few dozen more are made until its own
+# first one; that is as many in a small training as in a large one, and so weighs ten times as much
+# here (yet 0.1 of these units at most). And workers that are equally fast on the whole are not so
+# in every second: who happens to be 50 steps ahead at the end of an epoch is so by 0.1 here, and by
+# 0.01 in the book's units. Losses and accuracies could not be expected to agree: with a tenth of
+# the updates the model is worse.
 #
 # </details>
 #
@@ -137,8 +139,9 @@ plt.show()
 # The third part of the table has it. Nobody: the numbers depend on how equally fast the workers
 # were, and on the moment at which the third one came (20,900 is what *we* concluded). A single run
 # of either side says nothing of how far such numbers scatter. Therefore a claim needs a *band* that
-# was fixed before, and more than one run. (With `async-fast`, which trains several times as
-# quickly, `worker-2` would come 4,000 steps too late: the same second is worth more steps there.)
+# was fixed before, and more than one run. (`worker-2` joins some 50 steps late here. With
+# `async-fast`, which trains several times as quickly, it joined 190 to 280 late
+# ([evidence](../docs/evidence/reproduce.md)): the same moment is worth more steps there.)
 #
 # </details>
 #
