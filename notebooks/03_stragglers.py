@@ -45,7 +45,8 @@ for axes, (name, run) in zip(panels, made.items(), strict=True):
     steps = steps_of(run)
     for number, (task, own) in enumerate(steps.groupby("task", observed=True)):
         width = (8, 4.5, 1.5)[number]  # so that those below show beside those above
-        axes.plot(own["seconds"], own["local_step"], linewidth=width, label=str(task))
+        line = {"linewidth": width, "solid_capstyle": "butt", "label": str(task)}
+        axes.plot(own["seconds"], own["local_step"], **line)
     axes.axvline(fault_time(run) - steps["time_unix"].min(), color="grey", linestyle=":")
     axes.set(title=name, xlabel="seconds")
 panels[0].set(ylabel="the worker's own steps")

@@ -253,12 +253,12 @@ predicted.query("servers == 1").round(2)
 # <details><summary>Answer</summary>
 #
 # From the fourth on. One worker makes 33 steps a second, and the dotted line is at 79, 2.4 times as
-# much: no more than three workers can be of use, whatever the details of the network. The link that
-# carries the large matrix is full then, which the column `busiest link` shows, and the cards wait:
-# they compute for less than a twentieth of the time. More servers do not move the line, since they
-# cannot share the matrix. A faster network does. So does a way without servers: in a ring each
-# machine carries less than twice the parameters, however many there are. That is notebook
-# `05_all_reduce`.
+# much, whatever the details of the network: a third worker is of some use. A fourth adds 3% here,
+# and less than a tenth where small messages pass at once. The link that carries the large matrix is
+# nearly full then, which the column `busiest link` shows, and the cards wait: they compute for less
+# than a twentieth of the time. More servers do not move the line, since they cannot share the
+# matrix. A faster network does. So does a way without servers: in a ring each machine carries less
+# than twice the parameters, however many there are. That is notebook `05_all_reduce`.
 #
 # </details>
 #

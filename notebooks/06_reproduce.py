@@ -94,14 +94,13 @@ table = at_epochs.pivot_table(index="epoch", columns="task", values="global_step
 #
 # <details><summary>Answer</summary>
 #
-# All of them agree, to a few tenths at most, and the last one exactly: they follow from who is at
-# work when, and that is a tenth of the book's here as there. Two things do not scale. `worker-2`
-# looks by itself whether 2,090 steps have been made, and a few dozen more are made until its own
-# first one; that is as many in a small training as in a large one, and so weighs ten times as much
-# here (yet 0.1 of these units at most). And workers that are equally fast on the whole are not so
-# in every second: who happens to be 50 steps ahead at the end of an epoch is so by 0.1 here, and by
-# 0.01 in the book's units. Losses and accuracies could not be expected to agree: with a tenth of
-# the updates the model is worse.
+# All of them agree, to half a unit at most, and the last one exactly: they follow from who is at
+# work when, and that scales. Two things do not. `worker-2` looks by itself whether 2,090 steps have
+# been made, and a few dozen more may be made until its own first one; these are as many in a small
+# training as in a large one, and so weigh ten times as much here (yet hardly 0.1 of these units).
+# And workers that are equally fast on the whole are not so in every second: one that is a hundred
+# steps ahead at the end of an epoch is so by 0.2 here, and by 0.02 in the book's units. Losses and
+# accuracies could not be expected to agree: with a tenth of the updates the model is worse.
 #
 # </details>
 #
@@ -123,9 +122,10 @@ pd.concat({"ours": ours, "printed": printed, "difference in %": difference.round
 # %%
 figure, axes = plt.subplots()
 for number, (task, own) in enumerate(steps.groupby("task", observed=True)):
-    axes.plot(own["local_step"], own["global_step"], color=f"C{number}", label=str(task))
+    width = (6, 2, 2)[number]  # so that the first shows below the second
+    axes.plot(own["local_step"], own["global_step"], linewidth=width, label=str(task))
     ends = [(epoch + 1) * 550 for epoch in epochs]
-    axes.plot(ends, printed[task], "os^"[number], color=f"C{number}")
+    axes.plot(ends, printed[task], "os^"[number], color=f"C{number}", markersize=5 + width)
 axes.set(xlabel="local step", ylabel="global step", title="lines: ours, points: the book")
 axes.legend()
 plt.show()
