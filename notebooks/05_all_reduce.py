@@ -148,11 +148,11 @@ plt.show()
 
 # %% [markdown]
 # Images that all workers of a run have seen together, over time; how steep a line is tells how many
-# a second. (Softmax, two cores for all tasks, three epochs each.) Do not compare the ends, and take
-# the pace with care. The ring has two workers, the others three and a server. And in the ring an
-# epoch is one pass of *all* workers together over the 55,000 images, so that three of them are
-# 165,000; in the others each worker makes a pass of its own, and three epochs of three workers are
-# 495,000. Therefore the ring's line ends at a third of their height.
+# a second. (Softmax, three epochs each.) All tasks share two cores, and the three ways are nearly
+# alike there. Do not compare the ends, though. The ring has two workers, the others three and a
+# server. And in the ring an epoch is one pass of *all* workers together over the 55,000 images, so
+# that three of them are 165,000; in the others each worker makes a pass of its own, and three
+# epochs of three workers are 495,000. Therefore the ring's line ends at a third of their height.
 #
 # **Question 6.** Three situations. Servers or ring?
 #

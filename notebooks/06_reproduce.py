@@ -94,13 +94,14 @@ table = at_epochs.pivot_table(index="epoch", columns="task", values="global_step
 #
 # <details><summary>Answer</summary>
 #
-# All of them agree, to half a unit at most, and the last one exactly: they follow from who is at
-# work when, and that scales. Two things do not. `worker-2` looks by itself whether 2,090 steps have
-# been made, and a few dozen more may be made until its own first one; these are as many in a small
-# training as in a large one, and so weigh ten times as much here (yet hardly 0.1 of these units).
-# And workers that are equally fast on the whole are not so in every second: one that is a hundred
-# steps ahead at the end of an epoch is so by 0.2 here, and by 0.02 in the book's units. Losses and
-# accuracies could not be expected to agree: with a tenth of the updates the model is worse.
+# All of them agree, mostly to 0.1 (on a busy machine to 0.5), and the last one exactly: they follow
+# from who is at work when, and that scales. Two things do not. `worker-2` looks by itself whether
+# 2,090 steps have been made, and a few dozen more may be made until its own first one; these are as
+# many in a small training as in a large one, and so weigh ten times as much here (yet hardly 0.1 of
+# these units). And workers that are equally fast on the whole are not so in every second: one that
+# is a hundred steps ahead at the end of an epoch is so by 0.2 here, and by 0.02 in the book's
+# units. Losses and accuracies could not be expected to agree: with a tenth of the updates the model
+# is worse.
 #
 # </details>
 #
