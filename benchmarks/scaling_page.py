@@ -50,7 +50,9 @@ links serve in order of arrival, and so does a task: it does one thing after ano
 work takes longer, since caches are cold. As much of the cores as other work took beside a training is taken in its simulation, too; this
 is the one thing that it is told of the training that it predicts. Not in it: the kernel's scheduler, locks of variables, that a server
 with a core to spare works at two calls at once, what TensorFlow does beside steps; nor that many messages in a ring travel together,
-which costs less than the simulation says.
+which costs less than the simulation says. A link sends one message after the other, where a real one sends packets of several in turn:
+over links that are nearly full a few bytes wait for another worker's large matrix, and a training is slower in the simulation than in
+truth (`mlp`, two workers, links of 100 Mbit/s: 3.9 global steps a second simulated, 7.3 measured).
 """
 
 
