@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from lab.report.tables import NONE, Table, between
 from lab.report.verdicts import Band, Verdict
+from lab.reproduce import numbers
+from lab.reproduce.numbers import compared, mean_of_runs
 
-_WHOLE: Final = 100  # from it on, a number that is compared has no decimals
-_LEAST_RUNS: Final = 3  # of fewer no interval is of use, as `lab reproduce` has it
 _MARKS: Final = {"PASS": "✓", "OUTSIDE_BAND": "✗", "TOO_GOOD": "✗"}
 
 
@@ -43,25 +42,10 @@ def _ours(verdict: Verdict) -> str:
     if ours is None or ours.mean is None:
         return NONE
     runs = "" if ours.n is None else f" (n = {ours.n})"
-    is_spread = ours.n is None or ours.n >= _LEAST_RUNS
-    if not is_spread or ours.low is None or ours.high is None or ours.low == ours.high:
-        return f"{compared(ours.mean)}{runs}"
-    half = (ours.high - ours.low) / 2
-    wide = f"{half:,.0f}" if _is_whole(ours.mean) else f"{half:.4f}"
-    return f"{compared(ours.mean)} ±{wide}{runs}"
+    return f"{mean_of_runs(ours.mean, ours.low, ours.high, ours.n)}{runs}"
 
 
 def _band(band: Band) -> str:
     if band.low is None or band.high is None:
         return between(band.low, band.high)
-    low, high = compared(band.low), compared(band.high)
-    return low if low == high else f"{low}-{high}"
-
-
-def compared(value: float) -> str:
-    """Digits enough to compare, as `lab reproduce` has them: whole steps, shares to four places."""
-    return f"{value:,.0f}" if _is_whole(value) else f"{value:.4f}"
-
-
-def _is_whole(value: float) -> bool:
-    return math.isfinite(value) and (abs(value) >= _WHOLE or value == int(value))
+    return numbers.band(band.low, band.high)

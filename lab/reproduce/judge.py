@@ -12,8 +12,9 @@ import numpy as np
 from lab.reproduce import measures, words
 from lab.reproduce.claims import Claim, Source
 from lab.reproduce.figures import RunFigures
+from lab.reproduce.numbers import LEAST_RUNS
 from lab.reproduce.oracle import Band, Oracle
-from lab.reproduce.statistics import LEAST_RUNS, Interval, mean_interval
+from lab.reproduce.statistics import Interval, mean_interval
 from lab.reproduce.testing import Runs
 
 

@@ -33,9 +33,6 @@ FEW_LEVEL: Final = 0.05
 SHOWN: Final = 0.95
 """Confidence of the interval that is shown beside a mean of runs."""
 
-LEAST_RUNS: Final = 3
-"""Of fewer runs no spread can be told."""
-
 
 @dataclass(frozen=True, slots=True)
 class Interval:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
@@ -11,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.reproduce.judge import Verdict, Word
-from lab.reproduce.statistics import LEAST_RUNS, Interval
+from lab.reproduce.numbers import band, compared, mean_of_runs
 from lab.run.cells import Cell, table_of
 from lab.task.text import visible
 
@@ -22,7 +21,6 @@ _STYLES: Final = {
     Word.INSUFFICIENT_RUNS: "yellow",
     Word.NOT_COMPARABLE: "dim",
 }
-_WHOLE: Final = 100
 _CLAIM: Final = 27
 
 
@@ -52,12 +50,11 @@ def counts(verdicts: Sequence[Verdict]) -> str:
 
 def _row(verdict: Verdict) -> list[Cell]:
     word = verdict.verdict
-    band = verdict.band
     return [
         Text("\n".join(visible(line) for line in _wrapped(verdict.words))),
-        "" if verdict.source_value is None else _number(verdict.source_value),
+        "" if verdict.source_value is None else compared(verdict.source_value),
         _ours(verdict),
-        "" if band is None else _band(band),
+        "" if verdict.band is None else band(verdict.band.low, verdict.band.high),
         # Its parts below each other: whole, the longest would be a fifth of the table.
         Text("_\n".join(word.split("_")), style=_STYLES[word]),
     ]
@@ -80,22 +77,4 @@ def _ours(verdict: Verdict) -> Text:
     # A number that is compared with no other one says what it is.
     alone = verdict.source_value is None and verdict.band is None and verdict.unit
     unit = f"\n{visible(verdict.unit)}" if alone else ""
-    if ours.low is None or ours.high is None or ours.low == ours.high or ours.n < LEAST_RUNS:
-        return Text(f"{_number(ours.mean)}{unit}")
-    half = (ours.high - ours.low) / 2
-    shown = f"{half:,.0f}" if _is_whole(ours.mean) else f"{half:.4f}"
-    return Text(f"{_number(ours.mean)} ±{shown}{unit}")
-
-
-def _band(band: Interval) -> str:
-    low, high = _number(band.low), _number(band.high)
-    return low if low == high else f"{low}-{high}"
-
-
-def _number(value: float) -> str:
-    """Digits enough to compare: whole steps, shares and losses with four decimals."""
-    return f"{value:,.0f}" if _is_whole(value) else f"{value:.4f}"
-
-
-def _is_whole(value: float) -> bool:
-    return math.isfinite(value) and (abs(value) >= _WHOLE or value == int(value))
+    return Text(mean_of_runs(ours.mean, ours.low, ours.high, ours.n) + unit)

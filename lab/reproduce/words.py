@@ -15,6 +15,7 @@ from lab.reproduce import pace, statistics
 from lab.reproduce.claims import Claim
 from lab.reproduce.figures import RunFigures, Step
 from lab.reproduce.measures import overlap
+from lab.reproduce.numbers import LEAST_RUNS
 from lab.reproduce.testing import Runs, Test, shown
 
 
@@ -110,10 +111,8 @@ def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
         if len(tests) > 1:
             *others, last = sorted(tests)
             gains.append(last[1] - max(accuracy for _, accuracy in others))
-    if len(gains) < statistics.LEAST_RUNS:
-        return gains, Test(
-            None, f"{_counted(len(gains))}, and the test needs {statistics.LEAST_RUNS}"
-        )
+    if len(gains) < LEAST_RUNS:
+        return gains, Test(None, f"{_counted(len(gains))}, and the test needs {LEAST_RUNS}")
     p = statistics.above_zero(gains)
     return gains, Test(p < statistics.FEW_LEVEL, f"Student's t: p {shown(p)}, has to be < 0.05")
 

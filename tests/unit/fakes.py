@@ -248,3 +248,18 @@ class FakeBackend:
 
     def remains(self) -> list[FakeEnvironment]:
         return []
+
+
+@dataclass
+class Boots(FakeBackend):
+    """Boots its environment whenever one is asked for, and counts how often."""
+
+    made: FakeEnvironment | None = None
+    booted: int = 0
+
+    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> FakeEnvironment:
+        assert self.made is not None
+        self.made.plan, self.made.is_down = plan, False
+        self.booted += 1
+        check(self.made)
+        return self.made

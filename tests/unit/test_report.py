@@ -23,7 +23,7 @@ from lab.cli.commands.run import command as run_command
 from lab.cli.times import duration
 from lab.errors import InputError
 from lab.images import HERITAGE
-from lab.report.claims import compared, verdicts
+from lab.report.claims import verdicts
 from lab.report.command import command
 from lab.report.grouping import group_names
 from lab.report.marking import marks_of, not_done
@@ -31,6 +31,7 @@ from lab.report.provenance import origins
 from lab.report.tables import NONE, key_figures, mean, pace
 from lab.report.verdicts import Verdict, read_verdicts
 from lab.reproduce import judge, view
+from lab.reproduce.numbers import compared
 from lab.reproduce.statistics import Interval
 from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import records_frame
@@ -548,8 +549,9 @@ def test_the_hyperparameters_have_the_rate_that_the_programs_tell(home: Path) ->
 
 
 def test_numbers_of_claims_are_those_of_the_terminal() -> None:
-    for value in (0.88651, 82_500.0, 99.5, 3.0, 10_678.1, math.nan):
-        assert compared(value) == view._number(value)
+    values = (0.88651, 82_500.0, 99.5, 3.0, 10_678.1, math.nan)
+    shown = ["0.8865", "82,500", "99.5000", "3", "10,678", "nan"]
+    assert [compared(value) for value in values] == shown
     for runs in (2, 5):
         ours = judge.Ours(10_900.0, 10_678.1, 11_113.9, runs)
         judged = judge.Verdict("c", "words", None, ours, "", Interval(1.5, 2), judge.Word.PASS, "")

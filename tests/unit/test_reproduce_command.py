@@ -5,37 +5,19 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from lab.backends import Check, Say, no_check
 from lab.cli import main
 from lab.errors import LabError
-from lab.plan import Plan
 from lab.run.directory import RunDir
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
-from tests.unit.fakes import FakeBackend, FakeEnvironment, end, record, train, write_records
+from tests.unit.fakes import Boots, FakeEnvironment, end, record, train, write_records
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ("mnist_async.py", "mnist_sync.py", "async_fast.py", "sync_fast.py")
-
-
-@dataclass
-class Boots(FakeBackend):
-    """Boots its environment whenever one is asked for, and counts how often."""
-
-    made: FakeEnvironment | None = None
-    booted: int = 0
-
-    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> FakeEnvironment:
-        assert self.made is not None
-        self.made.plan, self.made.is_down = plan, False
-        self.booted += 1
-        check(self.made)
-        return self.made
 
 
 @pytest.fixture

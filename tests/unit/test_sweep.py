@@ -9,17 +9,14 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from lab.backends import Check, Say, no_check
 from lab.cli import main
-from lab.plan import Plan
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
-from tests.unit.fakes import FakeBackend, FakeEnvironment, end, record, train, write_records
+from tests.unit.fakes import Boots, FakeEnvironment, end, record, train, write_records
 
 CLUSTER = """\
 version: 1
@@ -28,21 +25,6 @@ nodes: {tf1: {}, tf2: {}, tf3: {}}
 jobs: {ps: {on: [tf1]}, worker: {on: [tf2, tf3]}}
 """
 RATES = "learning_rate=0.1,0.5,1"
-
-
-@dataclass
-class Boots(FakeBackend):
-    """Boots its environment whenever one is asked for, and counts how often."""
-
-    made: FakeEnvironment | None = None
-    booted: int = 0
-
-    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> FakeEnvironment:
-        assert self.made is not None
-        self.made.plan, self.made.is_down = plan, False
-        self.booted += 1
-        check(self.made)
-        return self.made
 
 
 @pytest.fixture
