@@ -133,8 +133,12 @@ class Gate:
         return any(states[task].state is State.PENDING for task in needed)
 
     def _when(self, states: Mapping[str, TaskStatus]) -> When | None:
-        """When it is to start; a further attempt has started once already."""
-        return None if states[self._task].attempt else self._schedule.get(self._task)
+        """When it is to start; once it has made a step, a further attempt begins at once.
+
+        A restarted training may be far behind the step at which it has joined.
+        """
+        trained = any(attempt.global_step is not None for attempt in states[self._task].earlier)
+        return None if trained else self._schedule.get(self._task)
 
     def _has_come(self, when: When, states: Mapping[str, TaskStatus]) -> bool:
         return when.has_come(self.elapsed_s, highest_step(self._request, states))

@@ -106,8 +106,10 @@ def test_a_program_that_looks_itself_may_train_before_its_step() -> None:
     assert late.joins_at(states()) == 500
     assert Gate(asked, "worker-1").joins_at(states()) is None
     assert Gate(asked, "worker-0").joins_at(states()) is None
-    again = states(worker_2=TaskStatus("worker-2", State.STARTING, attempt=1))
-    assert late.joins_at(again) is None
+    for step, joins in ((None, 500), (612, None)):  # it ended before it came to its step, or after
+        ended = Attempt("exit code 3", None, None, 9.0, step)
+        status = TaskStatus("worker-2", State.STARTING, attempt=1, earlier=(ended,))
+        assert late.joins_at(states(worker_2=status)) == joins
     own = replace(asked, own=True)
     assert Gate(own, "worker-2").joins_at(states()) is None
 
@@ -177,12 +179,18 @@ def test_where_all_start_again_together_nobody_starts_beside_an_old_program() ->
     assert waits == "waits for worker-1, worker-2"
 
 
-def test_a_schedule_is_for_the_first_start_only() -> None:
-    again = states(worker_1=TaskStatus("worker-1", State.STARTING, attempt=1))
+def test_a_schedule_holds_until_a_step_is_made() -> None:
+    def again(step: int | None) -> dict[str, TaskStatus]:
+        ended = Attempt("exit code 3", None, None, 9.0, step)
+        return states(worker_1=TaskStatus("worker-1", State.STARTING, attempt=1, earlier=(ended,)))
+
     gate = Gate(request(start={"worker-1": "10s"}), "worker-1", Clock())
     assert not gate.may_start(states())
-    assert gate.may_start(again)
-    assert Gate(request(start={"worker-1": "after 500 steps"}), "worker-1").may_train(again)
+    assert not gate.may_start(again(None))
+    assert gate.may_start(again(7))
+    late = Gate(request(own=True, start={"worker-1": "after 500 steps"}), "worker-1")
+    assert not late.may_train(again(None))
+    assert late.may_train(again(7))
 
 
 @pytest.mark.parametrize(
