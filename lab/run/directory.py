@@ -386,8 +386,6 @@ def find_run(word: str, home: Path) -> RunDir:
     Raises:
         InputError: No run, or several, fit.
     """
-    if RUN_ID.fullmatch(word) and (home / word / "run.json").is_file():
-        return RunDir(home / word)
     ids = [run.run_id for run in all_runs(home)]
     return RunDir(home / resolve(word, ids, where=str(home)))
 

@@ -142,6 +142,10 @@ def test_few_claims_fit_into_80_columns() -> None:
             "b", "asynchronously, the others run ahead [of all]", None, Ours(0.12345, 0.1, 0.2, 3),
             "", Interval(0.1, 0.2), Word.NOT_COMPARABLE, "off",
         ),
+        Verdict(
+            "c", "global counts vary", None, Ours(0.94, 0.9, 0.98, 3), "of stretches", None,
+            Word.INSUFFICIENT_RUNS, "few",
+        ),
     ]  # fmt: skip
     text = io.StringIO()
     Console(file=text, width=80).print(verdicts_table(verdicts))
@@ -150,8 +154,10 @@ def test_few_claims_fit_into_80_columns() -> None:
     assert "…" not in shown
     assert "82,500 ±1,000" in shown
     assert "[of all]" in shown
-    assert counts(verdicts) == "1 OUTSIDE_BAND, 1 NOT_COMPARABLE"
-    assert reasons(verdicts) == ["a: OUTSIDE_BAND: off", "b: NOT_COMPARABLE: off"]
+    assert "of stretches" in shown  # nothing stands beside that number
+    assert "steps" not in shown  # something does
+    assert counts(verdicts) == "1 OUTSIDE_BAND, 1 INSUFFICIENT_RUNS, 1 NOT_COMPARABLE"
+    assert reasons(verdicts[:2]) == ["a: OUTSIDE_BAND: off", "b: NOT_COMPARABLE: off"]
     assert reasons([verdicts[0]] * 3) == ["a and 2 more: OUTSIDE_BAND: off"]
 
 

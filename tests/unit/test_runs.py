@@ -291,7 +291,10 @@ def test_a_run_is_found_by_a_unique_beginning(tmp_path: Path) -> None:
         find_run("last", tmp_path / "empty")
 
 
-@pytest.mark.parametrize("damage", ["{", '{"format": 1, "run_id": "b", "odd\\u001b": 1}'])
+_ODD = {"format": 1, "run_id": "b", "experiment": "async", "state": "failed", "odd\x1b": 1}
+
+
+@pytest.mark.parametrize("damage", ["{", json.dumps(_ODD)])
 def test_a_damaged_run_hides_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
@@ -310,6 +313,7 @@ def test_a_damaged_run_hides_no_other(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("move that directory away")
     assert "RunInfo" not in line
+    assert damage == "{" or "nobody knows its key 'odd" in line
     assert "\x1b" not in line
 
 

@@ -61,6 +61,7 @@ def only_run() -> RunDir:
     [
         (["--epochs", "2", "--start", "worker-1: after 1,101 steps"], "1,100"),
         (["--global_steps", "500", "--start", "worker-1: after 501 steps"], "500"),
+        (["--epochs", "2", "--start", "worker-0: 1s; worker-1: after 1,101 steps"], "1,100"),
         (["--epochs", "1", "--batch_size", "1000", "--start", "worker-1: after 56 steps"], "55"),
     ],
 )
