@@ -15,6 +15,7 @@ from lab.reproduce import statistics
 from lab.reproduce.claims import NAMES, Source, load
 from lab.reproduce.figures import Step, read_figures
 from lab.reproduce.judge import Ours, Verdict, Word
+from lab.reproduce.numbers import band, mean_of_runs
 from lab.reproduce.recipes import MODES, points, role_of_point, role_of_run, wanted
 from lab.reproduce.statistics import Interval
 from lab.reproduce.view import counts, reasons, verdicts_table
@@ -159,6 +160,14 @@ def test_few_claims_fit_into_80_columns() -> None:
     assert counts(verdicts) == "1 OUTSIDE_BAND, 1 INSUFFICIENT_RUNS, 1 NOT_COMPARABLE"
     assert reasons(verdicts[:2]) == ["a: OUTSIDE_BAND: off", "b: NOT_COMPARABLE: off"]
     assert reasons([verdicts[0]] * 3) == ["a and 2 more: OUTSIDE_BAND: off"]
+
+
+def test_a_mean_has_its_interval_from_three_runs_on() -> None:
+    of = (10_900.0, 10_678.1, 11_113.9)
+    assert mean_of_runs(*of, 2) == "10,900"
+    assert mean_of_runs(*of, 3) == mean_of_runs(*of, None) == "10,900 ±218"
+    assert mean_of_runs(0.9, 0.9, 0.9, 3) == mean_of_runs(0.9, None, None, 3) == "0.9000"
+    assert (band(1.5, 2), band(3, 3)) == ("1.5000-2", "3")
 
 
 def test_tests_say_no_where_there_is_nothing_to_see() -> None:
