@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
 from typing import BinaryIO, Final
 
 import pandas as pd
@@ -15,6 +17,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from lab.run.frame import STEPS
+from lab.tensorboard.alone import without_tensorflow
 
 TAGS: Final = {
     "training/loss": "loss",
@@ -42,14 +45,44 @@ def write(records: pd.DataFrame, file: BinaryIO) -> int:
     Returns:
         How many records say something that can be drawn.
     """
+    first = Event(wall_time=_first(records), file_version=_VERSION)
+    RecordWriter(file).write(first.SerializeToString())
+    return append(records, file, 0)
+
+
+def append(records: pd.DataFrame, file: BinaryIO, there: int) -> int:
+    """Write what came since.
+
+    Args:
+        records: All of the task's, those that were written before among them.
+        file: Receives the events.
+        there: How many events of these records it holds.
+
+    Returns:
+        How many were added.
+    """
     writer = RecordWriter(file)
-    first = next((moment for moment in records["time_unix"] if _is_time(moment)), 0.0)
-    writer.write(Event(wall_time=first, file_version=_VERSION).SerializeToString())
-    count = 0
-    for event in _events(records, first):
+    added = 0
+    for event in islice(_events(records, _first(records)), there, None):
         writer.write(event.SerializeToString())
-        count += 1
-    return count
+        added += 1
+    return added
+
+
+def count(path: Path) -> int:
+    """How many events of records a file holds, as TensorBoard reads it."""
+    without_tensorflow()
+    # Imported here: it must have been told so.
+    from tensorboard.backend.event_processing.event_file_loader import (  # noqa: PLC0415
+        LegacyEventFileLoader,
+    )
+
+    return sum(event.HasField("summary") for event in LegacyEventFileLoader(str(path)).Load())
+
+
+def _first(records: pd.DataFrame) -> float:
+    """The first moment that the records tell, in seconds since the epoch; 0 where none does."""
+    return next((moment for moment in records["time_unix"] if _is_time(moment)), 0.0)
 
 
 def _events(records: pd.DataFrame, wall: float) -> Iterator[Event]:

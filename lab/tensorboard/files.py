@@ -102,10 +102,11 @@ def link(wanted: Mapping[str, RunDir], into: Path) -> None:
 
     Args:
         wanted: What each run is called there; "" for one that is shown alone.
-        into: An empty directory.
+        into: A directory that is empty, or has links to what was there before.
     """
     for name, run in wanted.items():
         for place, folder in places(run).items():
             target = into / name / place
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.symlink_to(folder.resolve())
+            if not target.is_symlink():
+                target.symlink_to(folder.resolve())

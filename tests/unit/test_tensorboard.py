@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -10,7 +11,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
@@ -18,7 +19,9 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 from lab.cli import main
 from lab.errors import LabError
 from lab.run.directory import RunDir, RunInfo
+from lab.task.states import State
 from lab.tensorboard.files import EVENTS, link, places, write_events
+from lab.tensorboard.growing import grow
 from tests.unit.fakes import record
 
 RUN_ID = "20261121-0810-async-aaaa"
@@ -117,6 +120,119 @@ def test_files_are_written_anew_only_where_records_are_newer(run: RunDir) -> Non
     assert [path.parent.name for path in write_events(run, print)] == ["worker-1"]
     assert events(run, "worker-1")[-1][1] == 500
     assert sorted(path.name for path in (run.path / "tb/worker-1").iterdir()) == [EVENTS]
+
+
+def moved(run: RunDir, task: str, moment_ns: int) -> None:
+    """Whatever the clock says: its records are of another moment than its events."""
+    os.utime(run.records(task), ns=(moment_ns, moment_ns))
+
+
+def test_files_grow_while_a_run_does(run: RunDir) -> None:
+    write_events(run, print)
+    path = run.path / "tb/worker-1" / EVENTS
+    reader = LegacyEventFileLoader(str(path))  # has it open, as a TensorBoard that is up
+    before = [event.step for event in reader.Load()]
+    untouched = (run.path / "tb/worker-0" / EVENTS).stat()
+    for nth in (1, 2):
+        more = step("worker-1", 3 + nth, global_step=500 * nth, loss=0.5 / nth, time_unix=1004.0)
+        write(run, "worker-1", more)
+        moved(run, "worker-1", nth)
+        assert not grow(run, print)
+        assert [event.step for event in reader.Load()] == [500 * nth]
+    assert [number for _, number, _ in events(run, "worker-1")] == [*before[1:], 500, 1000]
+    assert path.stat().st_mtime_ns == 2
+    assert (run.path / "tb/worker-0" / EVENTS).stat() == untouched
+    assert not grow(run, print)
+    assert len(events(run, "worker-1")) == len(before) - 1 + 2
+    # What grew says the same as what is written at once.
+    grown = path.read_bytes()
+    path.unlink()
+    write_events(run, print)
+    assert path.read_bytes() == grown
+
+
+def test_a_task_that_begins_later_has_a_file_then(run: RunDir, tmp_path: Path) -> None:
+    write_events(run, print)
+    (tmp_path / "shown").mkdir()
+    link({"": run}, tmp_path / "shown")
+    write(run, "ps-0", step("ps-0", 1, global_step=7, loss=0.1, time_unix=1004.0))
+    moved(run, "ps-0", 1)
+    assert grow(run, print)
+    link({"": run}, tmp_path / "shown")
+    assert (tmp_path / "shown/ps-0" / EVENTS).is_file()
+    assert not grow(run, print)
+
+
+def test_runs_are_followed_until_they_have_ended(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = importlib.import_module("lab.cli.commands.tensorboard")
+    monkeypatch.setattr(command, "_PERIOD_S", 0.001)
+    write_events(run, print)
+    ended = RunDir(tmp_path / "20261121-0900-async-bbbb")
+    ended.create(RunInfo(ended.run_id, "async", state=State.SUCCEEDED))
+    looks: list[str] = []
+
+    def look(each: RunDir, _say: object) -> bool:
+        looks.append(each.run_id)
+        if len(looks) == 2:
+            run.update(state=State.SUCCEEDED)
+        return True
+
+    monkeypatch.setattr(command, "grow", look)
+    command._keep_up({"a": run, "b": ended}, tmp_path / "shown")
+    assert looks == [RUN_ID] * 3  # once more than it was under way: what it wrote last
+    assert (tmp_path / "shown/a/worker-0").is_symlink()
+
+    run.update(state=State.TRAINING)
+    monkeypatch.setattr(command, "grow", grow)
+    for task in ("worker-0", "worker-1"):
+        moved(run, task, 1)
+        (run.path / "tb" / task / EVENTS).unlink()
+        (run.path / "tb" / task).rmdir()
+        (run.path / "tb" / task).symlink_to(tmp_path)
+    capsys.readouterr()
+    command._keep_up({"a": run}, tmp_path / "shown")
+    said = capsys.readouterr().err
+    assert f"warning: run {RUN_ID} is followed no longer: " in said
+    assert "is a link" in said
+
+
+def test_a_disk_that_fills_up_leaves_no_half_event(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_events(run, print)
+    path = run.path / "tb/worker-1" / EVENTS
+    before = path.read_bytes()
+    write(run, "worker-1", step("worker-1", 4, global_step=500, loss=0.1, time_unix=1004.0))
+    moved(run, "worker-1", 1)
+
+    def full(_records: object, file: BinaryIO, _there: int) -> int:
+        file.write(b"half an ev")
+        file.flush()
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lab.tensorboard.events.append", full)
+        with pytest.raises(OSError, match="No space"):
+            grow(run, print)
+    assert path.read_bytes() == before
+    grow(run, print)
+    assert events(run, "worker-1")[-1][1] == 500
+
+
+def test_nothing_is_appended_through_a_link(run: RunDir, tmp_path: Path) -> None:
+    write_events(run, print)
+    other = tmp_path / "other"
+    path = run.path / "tb/worker-1" / EVENTS
+    path.rename(other)
+    path.symlink_to(other)
+    before = other.read_bytes()
+    write(run, "worker-1", step("worker-1", 4, global_step=500, loss=0.1, time_unix=1004.0))
+    moved(run, "worker-1", 1)
+    with pytest.raises(OSError, match="symbolic link"):
+        grow(run, print)
+    assert other.read_bytes() == before
 
 
 def test_a_disk_that_is_full_leaves_the_old_file(

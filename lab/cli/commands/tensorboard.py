@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +12,14 @@ from lab.cli.arguments import Flag, Switch, Words
 from lab.cli.options import RunsDir
 from lab.cli.output import say
 from lab.cli.values import whole
-from lab.errors import InputError
+from lab.errors import InputError, LabError
 from lab.run.directory import RunDir, all_runs, find_run, runs_dir
+from lab.task.text import visible
 from lab.tensorboard.files import link, write_events
+from lab.tensorboard.growing import grow
 
 _LAST_PORT = 65535
+_PERIOD_S = 2.0  # TensorBoard itself looks every five
 
 
 def command(
@@ -44,10 +47,31 @@ def command(
 
     alone = len(wanted) == 1
     with tempfile.TemporaryDirectory(prefix="lab-tensorboard-") as folder:
-        link({"" if alone else run.run_id: run for run in wanted}, Path(folder))
+        named = {"" if alone else run.run_id: run for run in wanted}
+        link(named, Path(folder))
         print(serve(Path(folder), port or 0), flush=True)
         say("Ctrl-C ends it")
+        _keep_up(named, Path(folder))
         threading.Event().wait()
+
+
+def _keep_up(named: Mapping[str, RunDir], folder: Path) -> None:
+    """Show what comes of the runs that are under way, until the last of them has ended."""
+    under_way = {name: run for name, run in named.items() if not run.read().state.ended}
+    if under_way:
+        say(f"runs under way: {len(under_way)}, looked at every {_PERIOD_S:g} s")
+    while under_way:
+        threading.Event().wait(_PERIOD_S)
+        for name, run in list(under_way.items()):
+            try:
+                ended = run.read().state.ended  # asked first: what it wrote before is there then
+                if grow(run, say):
+                    link({name: run}, folder)
+            except (LabError, OSError) as error:
+                say(f"warning: run {run.run_id} is followed no longer: {visible(str(error))}")
+                ended = True
+            if ended:
+                del under_way[name]
 
 
 def _wanted(words: Sequence[str], home: Path) -> list[RunDir]:
