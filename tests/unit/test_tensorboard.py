@@ -221,6 +221,19 @@ def test_a_disk_that_fills_up_leaves_no_half_event(
     assert events(run, "worker-1")[-1][1] == 500
 
 
+def test_events_are_counted_without_tensorflow(run: RunDir) -> None:
+    """Its import would take longer than all that is to be done."""
+    write_events(run, print)
+    code = (
+        "import sys; from pathlib import Path; from lab.tensorboard.events import count\n"
+        "print(count(Path(sys.argv[1])), 'tensorflow' in sys.modules)"
+    )
+    path = run.path / "tb/worker-1" / EVENTS
+    words = [sys.executable, "-c", code, str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == [str(len(events(run, "worker-1"))), "False"]
+
+
 def test_nothing_is_appended_through_a_link(run: RunDir, tmp_path: Path) -> None:
     write_events(run, print)
     other = tmp_path / "other"
