@@ -22,8 +22,8 @@ TITLE: Final = "Staleness of the gradients"
 _READ: Final = (
     "The staleness of a step is how many updates others made between its reading the parameters and"
     " its own update. 0: the gradient fits the parameters that it changes. Among n workers of the"
-    " same pace that do not wait for one another it is at most n - 1 on average (dashed: the mean)."
-    " Only recorded steps are counted."
+    " same pace that do not wait for one another it is at most one less than n on average"
+    " (dashed: the mean). Only recorded steps are counted."
 )
 _WHISKERS: Final = " Whiskers: the 95% interval of the mean over a group's runs."
 _ACROSS: Final = 4
