@@ -187,19 +187,24 @@ def test_an_environment_has_the_version_of_all_its_containers(
 def test_an_image_is_read_once(state: Path) -> None:
     """An image never changes under its id; what was read of it costs no second look."""
     engine = an_engine(cpu=HERE, none=b"")
+    image_id = engine.client().images.get("lab:cpu").id
     for _ in range(3):
+        assert sources.of_container(engine, "lab:cpu", image_id) == digest()
         assert sources.of_image(engine, "lab:cpu", "mnist") == digest()
-        image_id = engine.client().images.get("lab:cpu").id
-        assert sources.of_container(engine, "gone", image_id) == digest()
     assert docker_of(engine).asked == 1
     # That it says nothing may have had another reason, and is asked again.
     for _ in range(2):
-        assert sources.of_image(engine, "lab:none", "mnist") == ""
+        assert sources.of_container(engine, "lab:none", "another") == ""
     assert docker_of(engine).asked == 3
     for text in ("{", "[]", json.dumps({image_id: 1})):
         (state / "compose" / "images.json").write_text(text)
-        assert sources.of_image(engine, "lab:cpu", "mnist") == digest()
+        assert sources.of_container(engine, "lab:cpu", image_id) == digest()
     assert docker_of(engine).asked == 6
+
+
+def test_who_only_looks_at_an_image_writes_nothing(state: Path) -> None:
+    assert sources.of_image(an_engine(cpu=HERE), "lab:cpu", "mnist") == digest()
+    assert not state.exists()
 
 
 def test_few_images_are_kept_in_mind() -> None:
@@ -213,7 +218,7 @@ def test_where_nothing_can_be_kept_it_is_read_again(state: Path) -> None:
     state.write_text("")
     engine = an_engine(cpu=HERE)
     for _ in range(2):
-        assert sources.of_image(engine, "lab:cpu", "mnist") == digest()
+        assert sources.of_container(engine, "lab:cpu", "sha256:1") == digest()
     assert docker_of(engine).asked == 2
 
 

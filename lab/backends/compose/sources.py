@@ -25,7 +25,8 @@ _MOST: Final = 2**16
 def of_image(engine: Engine, name: str, project: str) -> str:
     """The digest of lab's sources in an image.
 
-    The engine shows files of containers only, so one is made for it, which never starts.
+    The engine shows files of containers only, so one is made for it, which never starts. Nothing is
+    written: `lab doctor` asks, too, and leaves nothing behind.
 
     Args:
         engine: The engine; it holds the image.
@@ -47,7 +48,7 @@ def of_image(engine: Engine, name: str, project: str) -> str:
             image_id, ["true"], labels={READER: project, PROJECT: project}, network_mode="none"
         )
     try:
-        return _kept(image_id, _read(container))
+        return _read(container)
     finally:
         # A `lab down` of this project may have been faster.
         with suppress(Gone), answering(f"{_DOING} the image"):
@@ -55,7 +56,7 @@ def of_image(engine: Engine, name: str, project: str) -> str:
 
 
 def of_container(engine: Engine, container_id: str, image_id: str) -> str:
-    """The same of a container's image, whether the container runs or not.
+    """The same of a container's image, whether the container runs or not; it is read once.
 
     Raises:
         LabError: The engine does not answer, or refused.
@@ -67,14 +68,10 @@ def of_container(engine: Engine, container_id: str, image_id: str) -> str:
             container = engine.client().containers.get(container_id)
     except Gone:
         return ""
-    return _kept(image_id, _read(container))
-
-
-def _kept(image_id: str, digest: str) -> str:
-    """A digest, which is read once; that there is none may have another reason next time."""
-    if digest:
-        remembered.remember(image_id, digest)
-    return digest
+    found = _read(container)
+    if found:  # that there is none may have another reason next time
+        remembered.remember(image_id, found)
+    return found
 
 
 def _read(container: Container) -> str:
