@@ -101,10 +101,9 @@ def test_a_task_that_comes_later_joins_at_its_step(crew: Crew) -> None:
 def test_a_program_that_looks_itself_is_told_its_step(crew: Crew) -> None:
     crew.begin(experiment="async", start={"worker-1": "after 5,000 steps"})
     crew.ready(0)
-    word = crew.volume.start("r1", "worker-1")
-    wait_for(word.exists, "its word")
-    assert word.read_text() == "5000"
-    assert crew.volume.start("r1", "worker-0").read_text() == ""
+    late, other = (crew.volume.start("r1", f"worker-{index}") for index in (1, 0))
+    wait_for(lambda: late.exists() and other.exists(), "the words of both")
+    assert (late.read_text(), other.read_text()) == ("5000", "")
 
 
 def test_a_task_with_a_time_is_pending_until_then(crew: Crew) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -343,7 +344,10 @@ def page(run: RunDir) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def listening(pid: int) -> list[str]:
     """The addresses, in the kernel's hexadecimals, on which a process listens."""
-    sockets = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    sockets = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a file that it has closed meanwhile
+            sockets.add(str(path.readlink()))
     found = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
