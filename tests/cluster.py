@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.records import Record, parse_record
+from tests.agents import wait_for
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 300.0
@@ -38,6 +39,10 @@ class Task:
 
     def kind(self, *kinds: str) -> list[Record]:
         return [record for record in self.records if record["kind"] in kinds]
+
+    @property
+    def is_ready(self) -> bool:
+        return any(record.get("status") == "ready" for record in self.records)
 
     @property
     def final(self) -> Record:
@@ -109,6 +114,10 @@ class Cluster:
     @property
     def worker_tasks(self) -> list[Task]:
         return [task for name, task in sorted(self.tasks.items()) if name.startswith("worker")]
+
+    def wait_ready(self) -> None:
+        """Wait until all workers are ready to train."""
+        wait_for(lambda: all(task.is_ready for task in self.worker_tasks), "ready", PATIENCE_S)
 
     @property
     def chief(self) -> Task:

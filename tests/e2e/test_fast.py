@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from lab.task.data import Mnist, load_mnist
 from lab.task.model import load_model
 from tests import oracle
-from tests.cluster import PATIENCE_S, Task, cluster
+from tests.cluster import cluster
 
 pytestmark = pytest.mark.tensorflow
 
@@ -40,17 +39,6 @@ def reference(
     steps = oracle.train(oracle.initial_parameters("softmax", SEED), stream, rate=0.01)
     made = list(itertools.islice(steps, updates))
     return [step.loss for step in made], made[-1].parameters
-
-
-def is_ready(task: Task) -> bool:
-    return any(record.get("status") == "ready" for record in task.records)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +103,7 @@ def test_many_steps_in_a_call_lose_no_update_and_learn_as_the_oracle_does(
     with cluster(program, tmp_path, *flags, workers=workers, LAB_START=str(word)) as made:
         made.start_all()
         # An epoch is over in less time than one may start after the other.
-        wait_until(lambda: all(is_ready(task) for task in made.worker_tasks))
+        made.wait_ready()
         word.touch()
         made.succeed()
         steps = [task.kind("step", "epoch") for task in made.worker_tasks]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.agents import processes_with
-from tests.cluster import PATIENCE_S, ROOT, Task, cluster
+from tests.cluster import ROOT, cluster
 from tests.commands import lab
 
 pytestmark = pytest.mark.tensorflow
@@ -20,17 +18,6 @@ pytestmark = pytest.mark.tensorflow
 # which that joins, so that its numbers are known exactly, however busy the machine is.
 EPOCH = 110
 FLAGS = ("--epochs=1", "--batch_size=500", "--record_every=1")
-
-
-def is_ready(task: Task) -> bool:
-    return any(record.get("status") == "ready" for record in task.records)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +40,7 @@ def test_a_worker_joins_at_its_step_and_not_with_old_parameters(
         for index, word in words.items():
             made.environment = {"LAB_START": str(word)}
             made.start("worker", index)
-        wait_until(lambda: all(is_ready(task) for task in made.worker_tasks))
+        made.wait_ready()
         words[0].touch()
         made.succeed()
         first, late = (task.kind("step", "epoch") for task in made.worker_tasks)

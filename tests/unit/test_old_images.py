@@ -195,6 +195,7 @@ def test_an_image_is_read_once(state: Path) -> None:
     # That it says nothing may have had another reason, and is asked again.
     for _ in range(2):
         assert sources.of_container(engine, "lab:none", "another") == ""
+        assert remembered.digest_of("another") is None
     assert docker_of(engine).asked == 3
     for text in ("{", "[]", json.dumps({image_id: 1})):
         (state / "compose" / "images.json").write_text(text)
