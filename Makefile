@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install run heritage test test-gpu check lint torture clean-end band oracle bench results lock golden errors notebooks \
+.PHONY: help install run heritage test test-all test-gpu check lint torture clean-end listing-proof band oracle bench results mutants lock golden errors notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## this list
@@ -19,8 +19,12 @@ run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, f
 
 heritage: $(OLD)/.complete  ## the Python for programs of 2017: Estimator, and Horovod (8 minutes)
 
-test: $(VENV)/.dev  ## unit, golden, property and real end-to-end tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.dev  ## unit, golden, property and short end-to-end tests (10 minutes)
+	$(BIN)/python -m pytest tests/unit --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest tests/e2e -m "not long"
+
+test-all: test  ## all tests: also containers, programs of 2017, notebooks, long faults (50 minutes)
+	$(BIN)/python -m pytest tests/e2e -m long
 
 test-gpu: $(VENV)/.dev  ## the inventory of real GPUs against nvidia-smi; says aloud where there is none
 	$(BIN)/python -m pytest tests/gpu -rs
@@ -31,7 +35,10 @@ torture: $(VENV)/.dev  ## small trainings with one fault each, into docs/evidenc
 clean-end: $(VENV)/.dev  ## how 275 synchronous trainings end (three hours on two cores)
 	$(BIN)/python -m tests.torture --clean-end
 
-check: lint test  ## everything that must hold before a change lands
+listing-proof: $(VENV)/.dev  ## one training of 82,500 steps as a listing, into docs/evidence/listings.md (2 to 5 minutes)
+	$(BIN)/python -m benchmarks.listing_proof
+
+check: lint test  ## what to run before a change; .ci/run is what must hold before it lands
 
 lint: $(VENV)/.dev  ## formatting, lint and strict types
 	$(BIN)/ruff format --check .
@@ -41,14 +48,17 @@ lint: $(VENV)/.dev  ## formatting, lint and strict types
 golden: $(VENV)/.dev  ## write the expected outputs in tests/golden anew; read the diff before you commit
 	$(BIN)/python -m pytest tests/unit/test_golden.py --update-golden
 
-bench: $(VENV)/.dev  ## measure everything into benchmarks/RESULTS.md (two and a half hours; nothing else may run)
+bench: $(VENV)/.dev  ## measure everything into benchmarks/RESULTS.md (three hours; nothing else may run)
 	$(BIN)/python -m benchmarks
 
-results: $(VENV)/.dev  ## train what the book tells of, and write the README's results (6 minutes)
+results: $(VENV)/.dev  ## train what the sources describe; write docs/results.md and the README's counts (a quarter of an hour)
 	$(BIN)/python tools/results.py
 
 errors: $(VENV)/.dev  ## write docs/errors.md anew, with examples from the unit tests (4 minutes)
-	$(BIN)/python -m pytest tests/unit --update-errors
+	$(BIN)/python -m pytest tests/unit --numprocesses 2 --dist worksteal --update-errors
+
+mutants: $(VENV)/.dev  ## faults on purpose that the unit tests must find, into docs/evidence/mutants.md (10 minutes)
+	$(BIN)/python -m tools.mutants
 
 jupyter: $(VENV)/.notebooks  ## JupyterLab with the lessons in notebooks/, for this machine alone
 	$(BIN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" \

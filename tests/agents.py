@@ -22,7 +22,11 @@ from lab.task.volume import submit
 ROOT = Path(__file__).parents[1]
 
 
-def wait_for(condition: Callable[[], object], what: str, within_s: float = 20.0) -> None:
+PATIENCE_S = 240.0
+"""Far more than anything takes on a busy machine: it bounds a wait, and measures nothing."""
+
+
+def wait_for(condition: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
     """Wait until something is true, and fail the test with its name when it does not become so."""
     deadline = time.monotonic() + within_s
     while not condition():
@@ -141,7 +145,7 @@ class Stage:
         return read_status(self.volume.status(run_id, task), task)
 
     def wait_state(
-        self, task: str, state: State, run_id: str = "r1", within_s: float = 20.0
+        self, task: str, state: State, run_id: str = "r1", within_s: float = PATIENCE_S
     ) -> TaskStatus:
         """Wait until a task stands somewhere; an end that is another one fails at once."""
 
@@ -169,8 +173,8 @@ class Stage:
                 agent.send_signal(signal.SIGCONT)
                 agent.send_signal(signal.SIGTERM)
         for agent in self.agents.values():
-            agent.wait(timeout=15)
-        wait_for(lambda: not processes_with(self.marker), f"no process of {self.marker}", 5)
+            agent.wait(timeout=PATIENCE_S)
+        wait_for(lambda: not processes_with(self.marker), f"no process of {self.marker}")
 
 
 def ended(states: Sequence[TaskStatus]) -> bool:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PATIENCE_S = 180.0
+PATIENCE_S = 300.0
 
 
 def environ(project: Path) -> dict[str, str]:

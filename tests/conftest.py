@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,11 +18,18 @@ from lab.images import HERITAGE
 from lab.plan import place
 from lab.render.compose import BASE_IMAGE
 from tests import engine as engines
+from tests import suite
+from tests.conditions import lacking
 
 pytest_plugins = ["tools.errors.plugin", "tests.nvml.plugin"]
 
-# A shell that starts the tests in the background has them ignore SIGINT, and their children too.
-signal.signal(signal.SIGINT, signal.default_int_handler)
+suite.restore_signals()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Divide the tests into short and long ones."""
+    for item in items:
+        suite.divide(item)
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +90,7 @@ def pinning(engine: engines.Engine, image: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         assert not engine.private, done.stderr
-        pytest.skip("this engine has no fake nvidia-container-runtime-hook; the private one has")
+        lacking("this engine has no fake nvidia-container-runtime-hook; the private one has")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ cards that it was pinned to. It is made only where that was asked for, and is go
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import platform
@@ -27,7 +28,10 @@ PACKAGES = {
     "dockerd": "docker.io",
     "iptables": "iptables",
     "debootstrap": "debootstrap",
+    "fish": "fish",
+    "zsh": "zsh",
 }
+LOCK = Path(tempfile.gettempdir()) / "lab-tests-install.lock"
 PATIENCE_S = 60.0
 START_S = 60.0
 STOP_S = 60.0
@@ -171,12 +175,20 @@ def _install() -> None:
 
 
 def install(*commands: str) -> None:
-    """Install the packages that bring these commands, without starting the services in them."""
-    missing = [
-        PACKAGES[each] for each in commands if shutil.which(each, path=system_path()) is None
-    ]
-    if not missing:
-        return
+    """Install the packages that bring these commands, without starting the services in them.
+
+    One process at a time: the tests may run in several.
+    """
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        missing = [
+            PACKAGES[each] for each in commands if shutil.which(each, path=system_path()) is None
+        ]
+        if missing:
+            _install_packages(missing)
+
+
+def _install_packages(packages: Sequence[str]) -> None:
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     policy = Path("/usr/sbin/policy-rc.d")
     with contextlib.ExitStack() as stack:
@@ -185,7 +197,7 @@ def install(*commands: str) -> None:
             policy.chmod(0o755)
             stack.callback(policy.unlink)
         run(["apt-get", "update", "-q"], environment=quiet)
-        run(["apt-get", "install", "-qy", "--no-install-recommends", *missing], environment=quiet)
+        run(["apt-get", "install", "-qy", "--no-install-recommends", *packages], environment=quiet)
 
 
 def system_path() -> str:

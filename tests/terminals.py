@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.agents import PATIENCE_S
+
 CTRL_C = "\x03"
 _ROWS, _COLUMNS = 40, 200
 
@@ -83,7 +85,7 @@ class Terminal:
             os.killpg(self.process.pid, signal.SIGHUP)
         os.close(self._master)
         try:
-            self.process.wait(10)
+            self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -1,4 +1,4 @@
-"""The synchronous program as a book of 2018 prints it: its known faults, and what mends them."""
+"""A synchronous program with the faults of a book's of 2018, and what mends them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,19 @@ from tests.commands import ROOT, lab
 
 pytestmark = pytest.mark.tensorflow
 
-PROGRAM = ROOT / "tests/printed/sync_by_port.py"
+PROGRAM = ROOT / "tests/tf1_programs/sync_three_faults.py"
+CALLS = [
+    number
+    for number, line in enumerate(PROGRAM.read_text().splitlines(), 1)
+    if line.endswith("_init_op()")
+]
+"""The lines with the first fault."""
 ROUNDS = 550  # one epoch of 55,000 images in batches of 100
 WORKERS = ("worker-0", "worker-1", "worker-2")
 
 
 def run(folder: Path, *switches: str, code: int) -> tuple[dict[str, Any], str, Path]:
-    """Run the printed program; its summary, what was said, and where the run lies."""
+    """Run the faulty program; its summary, what it printed, and where the run lies."""
     where = ("--cluster", str(ROOT / "clusters/book.yaml"), "--backend", "local", "--gpus", "none")
     words = ("run", "--listing", *switches, str(PROGRAM), *where, "--json")
     out, said = lab(folder, *words, "--runs_dir", str(folder / "runs"), code=code)
@@ -38,12 +44,13 @@ def messages(home: Path, task: str) -> list[str]:
     return [each["message"] for each in records if each["kind"] == "event"]
 
 
-def test_as_printed_it_ends_at_the_line_with_the_first_fault(tmp_path: Path) -> None:
+def test_unchanged_it_ends_at_the_line_with_the_first_fault(tmp_path: Path) -> None:
     summary, said, _ = run(tmp_path, code=1)
     assert summary["state"] == "failed"
     assert said.splitlines()[-1].startswith("error: ")
     assert (
-        "KnownFaultError: sync_by_port.py:37: `local_init_op = optimizer.local_step_init_op()`"
+        f"KnownFaultError: sync_three_faults.py:{CALLS[0]}: "
+        "`operation = rounds.local_step_init_op()`"
         " calls an operation as if it were a function; `lab run --listing --mend` mends it"
     ) in said.splitlines()[-1]
 
@@ -60,8 +67,7 @@ def test_mended_every_worker_takes_part_in_every_round_and_ends(tmp_path: Path) 
         # Softmax regression after 550 averaged steps at a rate of 0.1, far above a guess's 0.1.
         assert tasks[worker]["accuracy"] > 0.65
     told = messages(home, "worker-0")
-    lines = [37, 39]
-    assert [f"mended: line {each}: " in "\n".join(told) for each in lines] == [True, True]
+    assert [f"mended: line {each}: " in "\n".join(told) for each in CALLS] == [True, True]
     assert any("each worker has its own tokens" in each for each in told)
     assert any("the queue runner ends with the program" in each for each in told)
     assert not any("the queue runner" in each for each in messages(home, "worker-1"))

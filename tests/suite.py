@@ -1,0 +1,63 @@
+"""How the suite is divided, and what each test starts with: signals, and a time limit."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+E2E = Path(__file__).parent / "e2e"
+
+SHORT = frozenset(
+    {
+        "test_cli_local.py",
+        "test_daily_use.py",
+        "test_doctor_here.py",
+        "test_endings.py",
+        "test_gpu_pins.py",
+        "test_gpu_samples.py",
+        "test_joining.py",
+        "test_judged.py",
+        "test_lazy_keras.py",
+        "test_local_environment.py",
+        "test_node_network.py",
+        "test_run_from_python.py",
+        "test_session.py",
+    }
+)
+"""The files of tests/e2e that `make test` runs, without their tests with containers."""
+
+# Time limits in seconds. They end a test that hangs; they measure nothing. Unit tests have the
+# limit in pyproject.toml.
+E2E_S = 900.0
+ENGINE_S = 2700.0
+"""The first test with containers installs an engine and builds images."""
+
+
+def divide(item: pytest.Item) -> None:
+    """Mark an end-to-end test `long` unless it is short, and set its time limit."""
+    if E2E not in item.path.parents:
+        return
+    needs_engine = item.get_closest_marker("engine") is not None or "engine" in getattr(
+        item, "fixturenames", ()
+    )
+    if needs_engine or item.path.name not in SHORT:
+        item.add_marker(pytest.mark.long)
+    if item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(ENGINE_S if needs_engine else E2E_S))
+
+
+def restore_signals() -> None:
+    """Undo what the caller has set: `nohup` ignores SIGHUP, a background job ignores SIGINT.
+
+    A child inherits ignored signals and the blocked ones, so the programs under test would
+    ignore them too. Python itself ignores SIGPIPE and SIGXFSZ, and `subprocess` restores these.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    own = {signal.SIGPIPE, signal.SIGXFSZ}
+    for number in signal.valid_signals() - own:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
