@@ -159,8 +159,6 @@ def _held(cluster: Cluster, inventory: Inventory) -> dict[str, _Holding]:
         for name, node in cluster.nodes.items()
         if node.gpu_count and not node.pins
     }
-    if sum(counts.values()) > len(free):
-        raise _too_small(cluster, cluster.gpus_needed, gpus(len(whole)))
     chosen = choose(counts, free, inventory.pairs)
     held = {}
     for name, node in cluster.nodes.items():

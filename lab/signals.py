@@ -18,6 +18,8 @@ SAME_S: Final = 0.5
 word to a process and to its group, a terminal's end that is told by the kernel and by the shell."""
 
 
+_SOON_S: Final = 0.001  # zero would switch a timer off
+
 INTERRUPTED: Final = 130
 """The exit code of a command that was interrupted, as shells give it."""
 
@@ -69,12 +71,15 @@ def impatient(seconds: float) -> Iterator[None]:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    began = time.monotonic()
+    outer_s, _ = signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if outer_s:  # a timer of the caller goes on
+            signal.setitimer(signal.ITIMER_REAL, max(outer_s - (time.monotonic() - began), _SOON_S))
 
 
 @contextmanager

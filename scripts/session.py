@@ -6,15 +6,14 @@ that it has seen: it takes the request for a repetition. The numbers are random,
 refused, and of six trainings of the book's whole chapter three met with it.
 
 To run the step again is right only if no part of it was done, on whichever task. The programs see
-to that with a roll call: nothing is changed before every task has begun with its part.
+to that with a roll call: nothing is changed before every task has begun with its part. A task that
+refuses its part does not begin with it. Other requests can be refused when all parts have begun,
+that for a tensor for example, and part of an update may be made then: such an error is raised.
 """
-
-import re
 
 import tensorflow.compat.v1 as tf
 
-# At a line's beginning: TensorFlow also quotes earlier warnings, with a prefix.
-REFUSAL = re.compile(r"^The same \w+ \(\w+\) request was received twice", re.MULTILINE)
+from lab.task.refusals import is_false_refusal
 
 
 class Session(tf.Session):
@@ -31,7 +30,7 @@ class Session(tf.Session):
                 return super().run(fetches, feed_dict, **options)
             except (tf.errors.AbortedError, tf.errors.CancelledError) as error:
                 # Cancelled are the parts on other tasks, and their error may come first.
-                if not REFUSAL.search(str(error)):
+                if not is_false_refusal(str(error)):
                     raise
                 self.recorder.write(
                     "event", message="TensorFlow took a step for a repetition; it runs again"

@@ -195,7 +195,8 @@ def _conducted(run: RunDir, site: Site, *, keep: bool, tell: Say) -> Summary:
             say=tell,
         )
     except KeyboardInterrupt:
-        say(f"run {run.run_id} was interrupted; what it left is in {run.path}")
+        if run.path.is_dir():
+            say(f"run {run.run_id} was interrupted; what it left is in {run.path}")
         raise
     tell(_told(summary))
     return summary

@@ -188,7 +188,7 @@ def _texts(command: str, known: Sequence[Parameter], words: Sequence[str]) -> di
         given.texts[several.name] = json.dumps(given.words[len(places) :])
     elif len(given.words) > len(places):
         stray = given.words[len(places)]
-        flags = [f"--{parameter.flag}" for parameter in known if parameter not in places]
+        flags = [f"--{parameter.flag}" for parameter in known if _is_flag(parameter)]
         near = suggestion(f"--{stray}", flags)
         if stray.lower() in {"true", "false"}:
             near = "a switch has its value behind a sign of equality, as in --json=false; "

@@ -350,6 +350,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
             "write docker-compose.yml from the cluster description",
             (
                 ("lab render", "with the cards of this box"),
+                ("lab render clusters/book.yaml --output -", "of another description, to look at"),
                 ("lab render --check", "exit 1 and a diff when the file is stale"),
             ),
             "render",
@@ -360,7 +361,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
             "check a cluster description: all faults at once",
             (
                 ("lab validate", "./cluster.yaml"),
-                ("lab validate --cluster clusters/book.yaml --json", "for a program"),
+                ("lab validate clusters/book.yaml --json", "another description, for a program"),
             ),
             "validate",
         ),

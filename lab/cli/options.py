@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 from lab.backends.choose import BACKENDS
-from lab.cli.arguments import Flag, Switch
+from lab.cli.arguments import Flag, Switch, Word
 from lab.cli.values import one_of
 from lab.images import CURRENT, HERITAGE, IMAGES
 
 AsJson = Annotated[bool, Switch("print JSON, for a program")]
 ClusterFile = Annotated[
     str | None, Flag("the cluster description (default: cluster.yaml)", shows="FILE")
+]
+ClusterWord = Annotated[
+    str | None, Word("the cluster description, as with --cluster", shows="FILE")
 ]
 BackendName = Annotated[
     str,

@@ -9,17 +9,23 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from rich.text import Text
+
 from lab.cli.output import say
 from lab.errors import LabError
-from lab.run.cells import show
+from lab.run.cells import show, width_of
 from lab.run.directory import RunDir
 from lab.run.result import band, number, result
 from lab.run.summary import Summary
+from lab.task.output import MAX_LINE_BYTES
 from lab.task.states import State
 from lab.task.text import visible
 
-LOG_LINES: Final = 10
-"""So many last lines of a failed task are shown."""
+LOG_LINES: Final = 15
+"""The number of last lines of a failed task's log that are shown."""
+
+_TAIL_BYTES: Final = LOG_LINES * 2 * MAX_LINE_BYTES
+"""How much of a log's end is searched for them; an agent splits longer lines."""
 
 _CHATTER: Final = re.compile(
     rb"[IW][0-9]{4} [0-9:.]{8,40} +[0-9]+ |WARNING: All log messages before absl::"
@@ -45,7 +51,7 @@ def tell(summary: Summary, *, json: bool) -> None:
 
 
 def judge(run: RunDir, summary: Summary) -> None:
-    """See that the run succeeded; where it did not, show the last words of those who failed.
+    """See that the run succeeded; if not, show the last lines of each failed task's log.
 
     Raises:
         LabError: It did not succeed.
@@ -55,8 +61,7 @@ def judge(run: RunDir, summary: Summary) -> None:
         return
     for task in summary.tasks:
         if task.state in {State.FAILED, State.LOST}:
-            for line in _last_lines(run.log(task.task)):
-                say(f"{task.task}  | {visible(line)}")
+            _show_log(task.task, run.log(task.task))
     reason = f" ({summary.reason})" if summary.reason else ""
     raise LabError(
         f"run {run.run_id} {summary.state}{reason}", f"all that its tasks said is in {run.path}"
@@ -77,12 +82,26 @@ def _compare(run: RunDir, summary: Summary) -> None:
     )
 
 
+def _show_log(task: str, path: Path) -> None:
+    """Print the last lines of a task's log, each on one line of the terminal, and its path."""
+    width = width_of(sys.stderr)
+    lines = _last_lines(path)
+    for line in lines:
+        text = Text(f"{task}  | {visible(line)}".expandtabs())
+        text.truncate(width, overflow="ellipsis")
+        say(text.plain)
+    if lines:
+        say(f"{task}  | the whole log: {path}")
+
+
 def _last_lines(path: Path) -> list[bytes]:
-    """The last telling lines of a log, however long it is."""
+    """The last lines of a log, without TensorFlow's chatter, however long the log is."""
     if not path.is_file():
         return []
     with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - (1 << 16)))
-        lines = file.read().splitlines()
+        start = max(0, file.seek(0, 2) - _TAIL_BYTES)
+        file.seek(start)
+        lines = file.read().split(b"\n")
+    lines = lines[1:] if start else lines  # the first one is cut
+    lines = lines[:-1] if lines and not lines[-1] else lines
     return [line for line in lines if not _CHATTER.match(line)][-LOG_LINES:]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from lab.backends import Say
 from lab.backends.choose import backends
 from lab.cli import planning
 from lab.cli.output import say
@@ -14,9 +15,10 @@ from lab.cli.sites import find_site
 from lab.cli.terms import terms
 from lab.cluster import Cluster
 from lab.reproduce.claims import Source
-from lab.reproduce.recipes import points, role_of_point, wanted
+from lab.reproduce.recipes import crews, points, role_of_point, wanted
 from lab.run import project
 from lab.run.launch import Order
+from lab.sweep.crew import with_workers
 from lab.sweep.grid import Point
 from lab.sweep.making import Share
 from lab.task.faults import parse
@@ -47,13 +49,22 @@ class Asked:
     seed: int
     quick: bool
 
-    def share(self, source: Source, home: Path) -> Share:
-        """Plan a source's runs; nothing is started.
+    def shares(self, source: Source, home: Path) -> list[Share]:
+        """Plan a source's runs, one share for each number of workers; nothing is started.
 
         Raises:
             LabError: A run does not fit the description or the box, or no backend can be used.
         """
-        draft = planning.draft(self.cluster, self.gpus, explain=False)
+        first, *others = crews(source)
+        return [
+            self._share(source, home, first, say),
+            # They are on the same backend, for the same reason.
+            *(self._share(source, home, workers, lambda _line: None) for workers in others),
+        ]
+
+    def _share(self, source: Source, home: Path, workers: int | None, tell: Say) -> Share:
+        cluster = self.cluster if workers is None else with_workers(self.cluster, workers)
+        draft = planning.draft(cluster, self.gpus, explain=False)
         site = find_site(
             self.backend,
             draft,
@@ -61,25 +72,29 @@ class Asked:
             description=str(self.path),
             root=self.root,
             home=home,
-            say=say,
+            say=tell,
             heed=partial(draft.heed, strict=False),
         )
-        orders = {role: self._order(source, role, draft) for role in source.recipes}
+        runs = points(source, self.repeats, workers)
+        roles = {role_of_point(each) for each in runs}
+        orders = {role: self._order(source, role, cluster, draft) for role in roles}
 
         def order(point: Point) -> Order:
             return orders[role_of_point(point)](self.seed + point.repeat)
 
-        return Share(points(source, self.repeats), order, site.found, site.boot)
+        return Share(runs, order, site.found, site.boot)
 
-    def _order(self, source: Source, role: str, draft: planning.Draft) -> Callable[[int], Order]:
+    def _order(
+        self, source: Source, role: str, cluster: Cluster, draft: planning.Draft
+    ) -> Callable[[int], Order]:
         """What is asked for in a role, from its seed."""
         recipe = wanted(source.recipes[role], quick=self.quick)
         experiment = project.experiment(recipe.experiment)
-        project.check_jobs(experiment, self.cluster, self.path, self.root)
+        project.check_jobs(experiment, cluster, self.path, self.root)
         project.check_program(experiment, self.root)
         agreed = terms(
             experiment,
-            self.cluster,
+            cluster,
             draft.plan,
             own=False,
             policy=None,

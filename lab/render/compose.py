@@ -88,8 +88,8 @@ class _Blocks:
 
     def __init__(self, plan: Plan) -> None:
         self.service = Block(_service(plan), name="service")
-        self.anchor = Block(_ANCHOR, (self.service,), "anchor")
-        self.task = Block(_TASK, (self.service,), "task")
+        self.anchor = Block(_every_anchor(), (self.service,), "anchor")
+        self.task = Block(_every_task(), (self.service,), "task")
         self.no_gpu = Block(NO_GPU, name="no-gpu")
         self.gpu = Block({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, name="gpu")
         self.environment = Block(_environment(plan), name="environment")
@@ -160,23 +160,27 @@ def _mount(source: str, target: str) -> dict[str, Value]:
     return {**mount, "read_only": True, "bind": bind}
 
 
-_ANCHOR: Final[dict[str, Value]] = {
-    "command": ["python", "-m", "lab.task.anchor"],
-    "networks": ["cluster"],
-    "ipc": "shareable",
-    "shm_size": "1g",
-    "healthcheck": _health("anchor", "20s"),
-}
-_TASK: Final[dict[str, Value]] = {
-    "command": ["python", "-m", "lab.task.agent"],
-    "stop_grace_period": "15s",
-    "volumes": [
-        {"type": "volume", "source": "runs", "target": "/runs"},
-        _mount("./scripts", "/lab/scripts"),
-        _mount("./data", "/lab/data"),
-    ],
-    "healthcheck": _health("task", "60s"),
-}
+def _every_anchor() -> dict[str, Value]:
+    return {
+        "command": ["python", "-m", "lab.task.anchor"],
+        "networks": ["cluster"],
+        "ipc": "shareable",
+        "shm_size": "1g",
+        "healthcheck": _health("anchor", "20s"),
+    }
+
+
+def _every_task() -> dict[str, Value]:
+    return {
+        "command": ["python", "-m", "lab.task.agent"],
+        "stop_grace_period": "15s",
+        "volumes": [
+            {"type": "volume", "source": "runs", "target": "/runs"},
+            _mount("./scripts", "/lab/scripts"),
+            _mount("./data", "/lab/data"),
+        ],
+        "healthcheck": _health("task", "60s"),
+    }
 
 
 def _environment(plan: Plan) -> dict[str, Value]:

@@ -16,13 +16,24 @@ _MARKS: Final = {"PASS": "✓", "OUTSIDE_BAND": "✗", "TOO_GOOD": "✗"}
 def verdicts(found: Sequence[Verdict]) -> Table:
     """Source, ours and verdict, claim by claim."""
     return Table(
-        ("~claim", ">source", ">ours, 95%", ">band of ours", "~verdict"),
+        (
+            "~claim",
+            "~counts as",
+            "~stated in",
+            ">source",
+            ">ours, 95%",
+            ">band of ours",
+            "~verdict",
+        ),
         tuple(tuple(_verdict(each)) for each in found),
     )
 
 
 def _verdict(verdict: Verdict) -> Iterator[str]:
-    yield verdict.words or verdict.claim
+    note = f" ({verdict.note})" if verdict.note else ""
+    yield (verdict.words or verdict.claim) + note
+    yield verdict.group or NONE
+    yield ": ".join(part for part in (verdict.source, verdict.where) if part) or NONE
     yield _source(verdict)
     yield _ours(verdict)
     yield _band(verdict.band) if verdict.band else NONE

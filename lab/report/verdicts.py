@@ -46,6 +46,10 @@ class Verdict(msgspec.Struct, frozen=True):
         unit: Of these figures.
         band: Where the figure has to lie.
         why: The reason of the verdict.
+        group: What the claim counts as: `independent`, `fitted`, `own` or `uncounted`.
+        source: Who states it.
+        where: The place in the source.
+        note: A limit that a reader must know.
     """
 
     claim: str
@@ -56,6 +60,10 @@ class Verdict(msgspec.Struct, frozen=True):
     unit: str = ""
     band: Band | None = None
     why: str = ""
+    group: str = ""
+    source: str = ""
+    where: str = ""
+    note: str = ""
 
 
 class Verdicts(msgspec.Struct, frozen=True):

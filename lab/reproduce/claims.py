@@ -11,7 +11,7 @@ import yaml
 
 DATA: Final = Path(__file__).parent / "data"
 
-NAMES: Final = ("book-async", "book-sync", "blog-async", "blog-sync")
+NAMES: Final = ("book-async", "book-sync", "blog-async", "blog-sync", "staleness")
 """The results that can be reproduced."""
 
 ALL: Final = "all"
@@ -20,33 +20,58 @@ WHOLE: Final = "whole"
 
 Better = Literal["high", "low", ""]
 
+Group = Literal["independent", "fitted", "own", "uncounted"]
+"""What a claim counts as."""
+
+GROUPS: Final[Mapping[Group, str]] = {
+    "independent": "independent claims",
+    "fitted": "claims that follow from a fitted start",
+    "own": "checks of our own",
+    "uncounted": "not counted",
+}
+"""Group to its name, in the order in which they are shown."""
+
+SOURCES: Final[Mapping[str, str]] = {
+    "book": "Mastering TensorFlow 1.x (Packt, 2018), chapter 15",
+    "four-machines": "the post of 2017 on one server as four machines",
+    "mechanisms": "the post on all mechanisms of distributed TensorFlow",
+    "lab": "this project",
+}
+"""Who makes a claim; `lab` makes the checks of our own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One thing that a source says.
+    """One thing that a source states, or that we check.
 
     Attributes:
-        id: Its name, unique in the source: `global-step.worker-0.epoch-9`.
+        id: Its name, unique in the file: `global-step.worker-0.epoch-9`.
         words: It in words.
+        group: What it counts as.
+        source: Who states it: a key of `SOURCES`.
+        where: The place in the source; of a check of our own, what it follows from.
         measure: The name of what is measured of the runs; `lab.reproduce.measures` has them.
         value: What the source prints; None where it says so in words, or prints nothing.
         unit: Of the value.
         band: `exact`, `oracle`, `test`, `none`, or the share of the value that it may be off.
         better: On which side a value would be better than it can be: `high`, `low`, or "".
         role: Of the runs that answer to it.
-        where: Where the source says so.
+        note: A limit that a reader must know, or "".
         keys: What of a run is meant: worker, epoch, local step, updates.
     """
 
     id: str
     words: str
+    group: Group
+    source: str
+    where: str
     measure: str
     value: float | None = None
     unit: str = ""
     band: str | float = "exact"
     better: Better = ""
     role: str = WHOLE
-    where: str = ""
+    note: str = ""
     keys: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -63,6 +88,7 @@ class Recipe:
         start: Task to the moment at which it starts.
         faults: What is done to it, a line each.
         repeats: How often at most; None: as often as is asked for.
+        workers: How many workers it has; None: as many as the cluster config has.
     """
 
     role: str
@@ -73,15 +99,16 @@ class Recipe:
     start: Mapping[str, str]
     faults: tuple[str, ...] = ()
     repeats: int | None = None
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """All claims of one source.
+    """All claims about one training.
 
     Attributes:
         name: What `lab reproduce` calls it.
-        title: What and where it is.
+        title: Which training of which source it is.
         oracle: The oracle's training that has the same mode, or "".
         recipes: How its runs are made, by role.
         claims: In the order in which they are shown.
@@ -99,7 +126,7 @@ def load(name: str) -> Source:
     raw: dict[str, Any] = yaml.safe_load((DATA / f"{name}.yaml").read_text(encoding="utf-8"))
     recipes = {role: _recipe(role, fields) for role, fields in raw["runs"].items()}
     claims = tuple(claim for fields in raw["claims"] for claim in _claims(fields))
-    return Source(name, raw["source"], raw.get("oracle", ""), recipes, claims)
+    return Source(name, raw["title"], raw.get("oracle", ""), recipes, claims)
 
 
 def _recipe(role: str, raw: Mapping[str, Any]) -> Recipe:
@@ -113,10 +140,14 @@ def _recipe(role: str, raw: Mapping[str, Any]) -> Recipe:
         start=raw.get("start", {}),
         faults=tuple(raw.get("faults", ())),
         repeats=raw.get("repeats"),
+        workers=raw.get("workers"),
     )
 
 
-_OWN: Final = ("words", "measure", "value", "unit", "band", "better", "role", "where")
+_OWN: Final = (
+    "words", "group", "source", "where", "measure", "value", "unit", "band", "better", "role",
+    "note",
+)  # fmt: skip
 _SHOWN: Final = {"worker": "worker-{}", "epoch": "epoch {}", "local_step": "step {:,}"}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lab.run.directory import RunDir, RunInfo
@@ -84,6 +84,7 @@ class RunFigures:
         global_steps: The highest global step.
         updates_lost: Updates that were counted and never reached the parameters; None: not known.
         accuracy: Test accuracy of the final parameters, a share, or None.
+        results: What its experiment has measured, by name: `test loss`.
     """
 
     run_id: str
@@ -97,6 +98,7 @@ class RunFigures:
     global_steps: int
     updates_lost: int | None
     accuracy: float | None
+    results: Mapping[str, float] = field(default_factory=dict)
 
 
 def read_figures(run: RunDir) -> RunFigures:
@@ -120,6 +122,7 @@ def read_figures(run: RunDir) -> RunFigures:
         global_steps=summary.global_step or 0,
         updates_lost=summary.updates_lost,
         accuracy=summary.accuracy,
+        results={each.name: each.value for each in summary.results if each.value is not None},
     )
 
 

@@ -6,11 +6,12 @@ import enum
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from lab.reproduce import measures, words
-from lab.reproduce.claims import Claim, Source
+from lab.reproduce.claims import Claim, Group, Source
 from lab.reproduce.figures import RunFigures
 from lab.reproduce.numbers import LEAST_RUNS
 from lab.reproduce.oracle import Band, Oracle
@@ -65,6 +66,10 @@ class Verdict:
         band: Where our mean has to lie, or None.
         verdict: The word for it.
         why: The reason, in a line.
+        group: What it counts as: a key of `GROUPS`.
+        source: Who states the claim: a key of `SOURCES`.
+        where: The place in the source.
+        note: A limit that a reader must know, or "".
     """
 
     claim: str
@@ -75,6 +80,10 @@ class Verdict:
     band: Interval | None
     verdict: Word
     why: str
+    group: Group
+    source: str
+    where: str
+    note: str
 
 
 def judge(
@@ -99,7 +108,11 @@ def _every_run(runs: Sequence[RunFigures]) -> Verdict:
     word = Word.OUTSIDE_BAND if failed else Word.PASS if runs else Word.INSUFFICIENT_RUNS
     why = f"see `lab show {failed[0]}`" if failed else ""
     ours = Ours(float(len(failed)) if runs else None, None, None, len(runs))
-    return Verdict("runs", "runs that failed", None, ours, "runs", Interval(0, 0), word, why)
+    band = Interval(0, 0)
+    return Verdict(
+        "runs", "runs that failed", None, ours, "runs", band, word, why, "own", "lab",
+        "each run's state", "",
+    )  # fmt: skip
 
 
 def _judge(claim: Claim, runs: Runs, oracle: Oracle | None) -> Verdict:
@@ -195,7 +208,7 @@ def _band(claim: Claim, runs: Sequence[RunFigures], oracle: Oracle) -> Band | No
         return oracle.accuracy(tested, seeds, claim.keys["updates"])
     if claim.measure == "late_loss":
         return oracle.late_loss(seeds)
-    return oracle.loss(f"{claim.keys['worker']}.{claim.keys['epoch']}", seeds)
+    return oracle.losses(measures.places(claim), seeds)
 
 
 def _few(values: Sequence[float]) -> str:
@@ -203,8 +216,12 @@ def _few(values: Sequence[float]) -> str:
     return f"{len(values)} {runs}, and the mean of {LEAST_RUNS} is judged"
 
 
+_GEOMETRIC: Final = ("loss_at", "losses_at")
+"""Measures whose mean over runs is the geometric one."""
+
+
 def _mean(claim: Claim, values: Sequence[float]) -> float:
-    if claim.measure == "loss_at":
+    if claim.measure in _GEOMETRIC:
         return float(np.exp(np.mean(np.log(values))))
     return float(np.mean(values))
 
@@ -218,9 +235,12 @@ def _verdict(
         interval = mean_interval(values)
         low, high = (interval.low, interval.high) if interval else (None, None)
         if (
-            claim.measure == "loss_at"
+            claim.measure in _GEOMETRIC
             and (logs := mean_interval(np.log(values).tolist())) is not None
         ):
             low, high = float(np.exp(logs.low)), float(np.exp(logs.high))
         ours = Ours(_mean(claim, values), low, high, len(values))
-    return Verdict(claim.id, claim.words, claim.value, ours, claim.unit, band, word, why)
+    return Verdict(
+        claim.id, claim.words, claim.value, ours, claim.unit, band, word, why, claim.group,
+        claim.source, claim.where, claim.note,
+    )  # fmt: skip

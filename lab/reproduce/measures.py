@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -45,23 +46,32 @@ def _global_step_at_local(claim: Claim, run: RunFigures) -> float | None:
     return next((float(s.total) for s in steps if s.local == claim.keys["local_step"]), None)
 
 
-def _loss_at(claim: Claim, run: RunFigures) -> float | None:
-    found = _worker(claim, run).at_end_of(claim.keys["epoch"])
-    return None if found is None else found.loss
+def places(claim: Claim) -> list[str]:
+    """The `worker.epoch`s whose losses a claim is about."""
+    keys = claim.keys
+    workers, epochs = keys.get("workers"), keys.get("epochs")
+    if workers is None or epochs is None:
+        return [f"{keys['worker']}.{keys['epoch']}"]
+    return [f"{worker}.{epoch}" for worker in workers for epoch in epochs]
+
+
+def _losses_at(claim: Claim, run: RunFigures) -> float | None:
+    """The geometric mean of the losses at the claim's places."""
+    losses = []
+    for place in places(claim):
+        worker, epoch = map(int, place.split("."))
+        found = run.workers[worker].at_end_of(epoch) if worker < len(run.workers) else None
+        if found is None:
+            return None
+        losses.append(found.loss)
+    if not all(0 < loss < math.inf for loss in losses):
+        return math.nan
+    return float(np.exp(np.mean(np.log(losses))))
 
 
 def _late_loss(_claim: Claim, run: RunFigures) -> float | None:
     losses = [s.loss for worker in run.workers for s in worker.steps if s.epoch >= LATE_EPOCH]
     return float(np.mean(losses)) if losses else None
-
-
-def _local_in_step(_claim: Claim, run: RunFigures) -> float | None:
-    """How far apart local counts are at the end of the same epoch, at most."""
-    ends = [{s.epoch: s.local for s in worker.steps if s.ends_epoch} for worker in run.workers]
-    shared = set.intersection(*map(set, ends)) if ends else set()
-    if not shared:
-        return None
-    return float(max(max(e[epoch] for e in ends) - min(e[epoch] for e in ends) for epoch in shared))
 
 
 def joined_at(run: RunFigures, worker: int) -> int | None:
@@ -90,8 +100,8 @@ _VALUES: Final[Mapping[str, Callable[[Claim, RunFigures], float | None]]] = {
     "global_step_at": _global_step_at,
     "local_total": lambda _claim, run: float(sum(w.local_steps for w in run.workers)),
     "global_step_at_local": _global_step_at_local,
-    "loss_at": _loss_at,
+    "loss_at": _losses_at,
+    "losses_at": _losses_at,
     "late_loss": _late_loss,
-    "local_in_step": _local_in_step,
     "late_overlap": overlap,
 }

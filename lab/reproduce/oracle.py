@@ -85,16 +85,24 @@ class Oracle:
         within = Spread(variance, batches.freedom)
         return self._band([table] * len(seeds), seeds, table, within=within)
 
-    def loss(self, place: str, seeds: Seeds) -> Band | None:
-        """The loss of one batch at `worker.epoch`; None where the oracle has no such place.
+    def losses(self, places: Sequence[str], seeds: Seeds) -> Band | None:
+        """The geometric mean of single batches' losses; None where the oracle lacks a place.
 
         By logarithms, since a loss is above 0 and its spread grows with it: ours is the geometric
-        mean of the runs.
+        mean of the runs, too. Of n independent batches each adds its variance / n².
+
+        Args:
+            places: Each is a `worker.epoch`.
+            seeds: Of each of our runs.
         """
-        if any(place not in each["log_loss"] for each in self.trainings):
+        if any(place not in each["log_loss"] for each in self.trainings for place in places):
             return None
-        table = self._table(lambda training: training["log_loss"][place]["mean"])
-        band = self._band([table] * len(seeds), seeds, table, batches=self._batches(place))
+        table = self._table(
+            lambda training: np.mean([training["log_loss"][place]["mean"] for place in places], 0)
+        )
+        known = [self._batches(place) for place in places]
+        batches = [Spread(each.variance / len(places) ** 2, each.freedom) for each in known]
+        band = self._band([table] * len(seeds), seeds, table, batches=batches)
         return Band(_exponential(band.ours), _exponential(band.source))
 
     def _batches(self, place: str) -> Spread:
@@ -103,7 +111,7 @@ class Oracle:
         freedom = deviations.shape[1] * (BATCHES - 1)
         return Spread(float((deviations**2).mean()), freedom)
 
-    def _table(self, of: Callable[[Any], Sequence[float]]) -> Numbers:
+    def _table(self, of: Callable[[Any], Sequence[float] | Numbers]) -> Numbers:
         """[initializations, orders]."""
         return np.array([of(training) for training in self.trainings], np.float64).T
 
@@ -130,7 +138,7 @@ class Oracle:
         source: Numbers,
         *,
         within: Spread | None = None,
-        batches: Spread | None = None,
+        batches: Sequence[Spread] = (),
     ) -> Band:
         """Both intervals, from each run's table and the source's.
 
@@ -139,12 +147,11 @@ class Oracle:
             seeds: Of each of our runs.
             source: The table of the source's run.
             within: What batches do to a figure; None: as the source's table tells.
-            batches: What a single batch does to it beside that.
+            batches: What single batches do to it beside that.
         """
         between, of_orders = two_way(source)
         within = within or of_orders
         rows, columns = source.shape
-        extra = [batches] if batches is not None else []
         unknown = [
             Spread(between.variance * (1 + 1 / rows), between.freedom),
             Spread(within.variance, within.freedom),
@@ -163,10 +170,10 @@ class Oracle:
                 Spread(between.variance * (1 / count + 1 / rows), between.freedom),
                 Spread(within.variance / count, within.freedom),
             ]
-        shared = [Spread(each.variance / count, each.freedom) for each in extra]
+        shared = [Spread(each.variance / count, each.freedom) for each in batches]
         return Band(
             around(float(middle), *ours, *shared),
-            around(float(source.mean()), *unknown, *extra),
+            around(float(source.mean()), *unknown, *batches),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -53,41 +54,39 @@ def _paces(run: RunFigures) -> tuple[list[float], list[float]]:
     return mine, theirs
 
 
-def _pace_ratios(claim: Claim, runs: Runs) -> tuple[list[float], list[float], list[float]]:
-    mine: list[float] = []
-    theirs: list[float] = []
-    ratios: list[float] = []
-    for run in runs[claim.role]:
-        own, others = _paces(run)
-        if own:
-            mine, theirs = mine + own, theirs + others
-            ratios.append(float(np.median(np.array(others) / np.array(own))))
-    return mine, theirs, ratios
-
-
-def _too_few(epochs: int) -> Test:
-    why = f"{epochs} epochs beside a worker that was slowed, and the test needs {_LEAST_EPOCHS}"
-    return Test(None, why)
-
-
 def slowest_sets_pace(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     """The others' pace as a multiple of the slowed worker's; in step it is 1, to a tenth."""
-    mine, theirs, ratios = _pace_ratios(claim, runs)
-    if len(mine) < _LEAST_EPOCHS:
-        return ratios, _too_few(len(mine))
-    p = max(
-        statistics.larger(theirs, mine, 1 / _SAME),
-        statistics.larger(mine, theirs, 1 / _SAME),
+    return _judged(
+        [_paces(run) for run in runs[claim.role]],
+        lambda mine, theirs: max(
+            statistics.larger(theirs, mine, 1 / _SAME), statistics.larger(mine, theirs, 1 / _SAME)
+        ),
+        "both ways, within 10%",
     )
-    why = f"Wilcoxon, both ways, {len(mine)} epochs within 10%: p {shown(p)}, has to be < 0.01"
-    return ratios, Test(p < _LEVEL, why)
 
 
 def others_run_ahead(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     """The same asynchronously: they are faster by half at least."""
-    mine, theirs, ratios = _pace_ratios(claim, runs)
-    if len(mine) < _LEAST_EPOCHS:
-        return ratios, _too_few(len(mine))
-    p = statistics.larger(theirs, mine, _AHEAD)
-    why = f"Wilcoxon, {len(mine)} epochs over 1.5 times: p {shown(p)}, has to be < 0.01"
-    return ratios, Test(p < _LEVEL, why)
+    return _judged(
+        [_paces(run) for run in runs[claim.role]],
+        lambda mine, theirs: statistics.larger(theirs, mine, _AHEAD),
+        "over 1.5 times",
+    )
+
+
+def _judged(
+    several: Sequence[tuple[list[float], list[float]]],
+    p_of: Callable[[list[float], list[float]], float],
+    what: str,
+) -> tuple[list[float], Test]:
+    """Each run's median ratio, and the test; the run with the highest p decides."""
+    ratios = [float(np.median(np.divide(theirs, mine))) for mine, theirs in several if mine]
+    fewest = min(len(mine) for mine, _ in several)
+    if fewest < _LEAST_EPOCHS:
+        why = f"{fewest} epochs beside a worker that was slowed, and the test needs {_LEAST_EPOCHS}"
+        return ratios, Test(None, why)
+    p = max(p_of(mine, theirs) for mine, theirs in several)
+    epochs = sum(len(mine) for mine, _ in several)
+    return ratios, Test(
+        p < _LEVEL, f"Wilcoxon, {what}, {epochs} epochs: p {shown(p)} at most, must be < 0.01"
+    )

@@ -21,6 +21,7 @@ MODES: Final[Mapping[str, str]] = {
     "sync-fast": "sync",
     "async-mlp": "async-mlp",
     "sync-mlp": "sync-mlp",
+    "staleness": "staleness",
 }
 """Experiment to what it trains, and how: those with the same answer to the same claims."""
 
@@ -57,13 +58,18 @@ def wanted(recipe: Recipe, *, quick: bool) -> Wanted:
     return Wanted(recipe.quick, flags, recipe.start, recipe.faults)
 
 
-def points(source: Source, repeats: int) -> list[Point]:
-    """All runs of a source, each kind once before any comes twice."""
+def crews(source: Source) -> list[int | None]:
+    """The numbers of workers that a source's runs have; each needs an environment of its own."""
+    return list(dict.fromkeys(recipe.workers for recipe in source.recipes.values()))
+
+
+def points(source: Source, repeats: int, workers: int | None = None) -> list[Point]:
+    """The runs with this number of workers, each kind once before any comes twice."""
     return [
         Point({_ROLE: role}, repeat)
         for repeat in range(repeats)
         for role, recipe in source.recipes.items()
-        if recipe.repeats is None or repeat < recipe.repeats
+        if recipe.workers == workers and (recipe.repeats is None or repeat < recipe.repeats)
     ]
 
 
@@ -85,6 +91,8 @@ def role_of_run(run: RunFigures, source: Source) -> str | None:
         return None
     for role, recipe in source.recipes.items():
         if MODES.get(run.experiment) != MODES[recipe.experiment]:
+            continue
+        if recipe.workers not in {None, len(run.workers)}:
             continue
         if role == WHOLE:
             fits = not faults and not any(when.seconds is not None for when in start.values())

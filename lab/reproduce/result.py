@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lab.reproduce.claims import Source
+from lab.reproduce.claims import GROUPS, Source
 from lab.reproduce.judge import Verdict
 
 
 def as_json(source: Source, verdicts: Sequence[Verdict], runs: Sequence[str]) -> dict[str, Any]:
-    """All verdicts, and the runs that they are about."""
+    """All verdicts, how many there are of each in each group, and the runs that they are about."""
+    counts = {group: Counter(v.verdict for v in verdicts if v.group == group) for group in GROUPS}
     return {
         "name": source.name,
         "source": source.title,
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "counts": {group: dict(found) for group, found in counts.items()},
         "verdicts": [asdict(verdict) for verdict in verdicts],
         "runs": list(runs),
     }

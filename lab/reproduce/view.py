@@ -1,4 +1,4 @@
-"""The verdicts as a table that fits into 80 columns."""
+"""The verdicts as tables that fit into 80 columns, one for each group of claims."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
+from lab.reproduce.claims import GROUPS, Group
 from lab.reproduce.judge import Verdict, Word
 from lab.reproduce.numbers import band, compared, mean_of_runs
 from lab.run.cells import Cell, table_of
@@ -21,13 +22,37 @@ _STYLES: Final = {
     Word.INSUFFICIENT_RUNS: "yellow",
     Word.NOT_COMPARABLE: "dim",
 }
-_CLAIM: Final = 27
+_CLAIM: Final = 26
 
 
 def verdicts_table(verdicts: Sequence[Verdict]) -> Table:
-    """A row for each claim: the source's value, ours with its interval, the band, the verdict."""
+    """A row for each claim: the source's value, ours with its interval, the band, the verdict.
+
+    The place in the source stands below the first of the claims that it makes.
+    """
     heads = ["claim", ">source", ">ours, 95%", ">band of ours", "verdict"]
-    return table_of(heads, (_row(verdict) for verdict in verdicts))
+    places = [f"{each.source}: {each.where}" for each in verdicts]
+    shown = ["" if n and place == places[n - 1] else place for n, place in enumerate(places)]
+    return table_of(heads, (_row(*pair) for pair in zip(verdicts, shown, strict=True)))
+
+
+def grouped(verdicts: Sequence[Verdict]) -> dict[Group, list[Verdict]]:
+    """The verdicts by what they count as; groups without a verdict are left out."""
+    found = {group: [each for each in verdicts if each.group == group] for group in GROUPS}
+    return {group: members for group, members in found.items() if members}
+
+
+def notes(verdicts: Sequence[Verdict]) -> list[str]:
+    """A line for each limit that claims have: `loss.worker-0.epoch-9 and 14 more: weak: …`."""
+    found: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.note:
+            found.setdefault(verdict.note, []).append(verdict.claim)
+    return [f"{_several(claims)}: {note}" for note, claims in found.items()]
+
+
+def _several(claims: Sequence[str]) -> str:
+    return f"{claims[0]}{f' and {len(claims) - 1} more' * (len(claims) > 1)}"
 
 
 def reasons(verdicts: Sequence[Verdict]) -> list[str]:
@@ -36,10 +61,7 @@ def reasons(verdicts: Sequence[Verdict]) -> list[str]:
     for verdict in verdicts:
         if verdict.verdict is not Word.PASS:
             groups.setdefault((verdict.verdict, verdict.why), []).append(verdict.claim)
-    return [
-        f"{claims[0]}{f' and {len(claims) - 1} more' * (len(claims) > 1)}: {word}: {why}"
-        for (word, why), claims in groups.items()
-    ]
+    return [f"{_several(claims)}: {word}: {why}" for (word, why), claims in groups.items()]
 
 
 def counts(verdicts: Sequence[Verdict]) -> str:
@@ -48,10 +70,13 @@ def counts(verdicts: Sequence[Verdict]) -> str:
     return ", ".join(f"{found[word]} {word}" for word in Word if found[word])
 
 
-def _row(verdict: Verdict) -> list[Cell]:
+def _row(verdict: Verdict, place: str) -> list[Cell]:
     word = verdict.verdict
+    claim = Text("\n".join(visible(line) for line in _wrapped(verdict.words)))
+    if place:
+        claim.append("\n" + "\n".join(visible(line) for line in _wrapped(place)), style="dim")
     return [
-        Text("\n".join(visible(line) for line in _wrapped(verdict.words))),
+        claim,
         "" if verdict.source_value is None else compared(verdict.source_value),
         _ours(verdict),
         "" if verdict.band is None else band(verdict.band.low, verdict.band.high),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -48,6 +48,11 @@ def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  
     stream = sys.stderr if to_stderr else sys.stdout
     width = None if stream.isatty() else PIPE_WIDTH
     Console(file=stream, width=width, highlight=False, soft_wrap=False).print(renderable)
+
+
+def width_of(stream: TextIO) -> int:
+    """The number of columns of a terminal, or of what a file or a pipe gets."""
+    return Console(file=stream).width if stream.isatty() else PIPE_WIDTH
 
 
 def table(*columns: str) -> Table:

@@ -15,10 +15,11 @@ from lab.run import lifecycle
 from lab.run.directory import RunDir
 from lab.run.faulting import Faulting
 from lab.run.lifecycle import NoView, View
+from lab.run.standing import PATIENCE_S
 from lab.run.summary import Summary
 from lab.run.whereabouts import under_way
 from lab.task.states import State
-from lab.threads import later, signals_blocked
+from lab.threads import later, signals_blocked, within
 
 INTERRUPTED: Final = "interrupted"
 
@@ -68,6 +69,9 @@ def conduct(
     Raises:
         LabError: It could not be run, or the environment went; `run.json` says so.
         KeyboardInterrupt: The user ended it; `run.json` says so.
+        OSError: A file could not be written.
+
+    A run that raises before any agent received it leaves no directory.
     """
     environment = found
     with run.locked(), signals.as_interrupt():
@@ -85,20 +89,40 @@ def conduct(
             return lifecycle.finish(run)
         except KeyboardInterrupt:
             with signals.undisturbed(), suppress(OSError):  # the disk may be full, and stay so
-                lifecycle.give_up(run, State.CANCELLED, INTERRUPTED)
+                _give_up(run, environment, State.CANCELLED, INTERRUPTED, say)
             raise
         except LabError as error:
             with signals.undisturbed():
-                lifecycle.give_up(run, State.FAILED, str(error))
+                _give_up(run, environment, State.FAILED, str(error), say)
             raise
         except OSError as error:
             with signals.undisturbed(), suppress(OSError):
-                lifecycle.give_up(run, State.FAILED, str(error))
+                _give_up(run, environment, State.FAILED, str(error), say)
             raise
         finally:
             if found is None and environment is not None and not keep:
                 with signals.undisturbed():
                     take_down(run, environment, say)
+
+
+def _give_up(
+    run: RunDir, environment: Environment | None, state: State, reason: str, say: Say
+) -> None:
+    """Sum up a run that broke off, or remove its directory if no agent received it."""
+    if run.read().has_started or (environment is not None and _may_hold(environment, run)):
+        lifecycle.give_up(run, state, reason)
+    else:
+        run.discard()
+        say(f"run {run.run_id} did not start; its directory is removed")
+
+
+def _may_hold(environment: Environment, run: RunDir) -> bool:
+    """Whether an environment has received a run; True where it does not answer."""
+    try:
+        requests = within(PATIENCE_S, environment.runs)
+    except (LabError, TimeoutError):
+        return True
+    return any(request.run_id == run.run_id for request in requests)
 
 
 def _hand_over(run: RunDir, environment: Environment, say: Say) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -165,6 +166,11 @@ class RunInfo:
         """The task that initializes and saves, if any."""
         return chief_of(self.task_names())
 
+    @property
+    def has_started(self) -> bool:
+        """Whether agents received the run."""
+        return self.submitted_unix is not None
+
     def is_service(self, task: str) -> bool:
         """Whether this task serves the others and ends when they have ended."""
         return task.rpartition("-")[0] in self.services
@@ -254,6 +260,10 @@ class RunDir:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.mkdir()
         self.write(info)
+
+    def discard(self) -> None:
+        """Remove the directory of a run that did not start, as far as the file system permits."""
+        shutil.rmtree(self.path, ignore_errors=True)
 
     def write(self, info: RunInfo) -> None:
         """Replace `run.json` atomically."""
@@ -346,6 +356,14 @@ def all_runs(home: Path) -> list[RunDir]:
     return sorted(found, key=lambda run: (_begun(run), run.run_id))
 
 
+def _has_started(run: RunDir) -> bool:
+    """Whether agents received the run; False where its `run.json` cannot be read."""
+    try:
+        return run.read().has_started
+    except (LabError, OSError):
+        return False
+
+
 def _begun(run: RunDir) -> float:
     """When it began, in seconds since the epoch; 0 where its `run.json` does not tell."""
     try:
@@ -359,14 +377,14 @@ def resolve(word: str, ids: list[str], *, where: str) -> str:
 
     Args:
         word: What the user typed.
-        ids: The ids to choose from, oldest first.
+        ids: The ids to choose from, oldest first; for `last` those of runs that started.
         where: Where they are, for the message.
 
     Raises:
         InputError: No run, or several, fit.
     """
     if not ids:
-        raise InputError(f"no run in {where}", "start one with `lab run async`")
+        raise InputError(f"no run in {where} has started", "start one with `lab run async`")
     if word == LAST:
         return ids[-1]
     if word in ids:
@@ -386,7 +404,8 @@ def find_run(word: str, home: Path) -> RunDir:
     Raises:
         InputError: No run, or several, fit.
     """
-    ids = [run.run_id for run in all_runs(home)]
+    known = all_runs(home)
+    ids = [run.run_id for run in known if word != LAST or _has_started(run)]
     return RunDir(home / resolve(word, ids, where=str(home)))
 
 

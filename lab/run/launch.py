@@ -75,7 +75,7 @@ def prepare(order: Order, home: Path) -> RunDir:
     """Create `runs/<id>/run.json`, before anything starts.
 
     Raises:
-        OSError: The directory cannot be written.
+        OSError: The directory cannot be written; it is removed.
     """
     argv = with_seed(order.experiment, order.argv)
     parameters = defaults(order.experiment) | hyperparameters(order.experiment, argv)
@@ -113,12 +113,16 @@ def prepare(order: Order, home: Path) -> RunDir:
         )
     run = RunDir(home / info.run_id)
     run.create(info)
-    if order.program is not None:
-        order.program.copy_to(run.program)
-    if order.resumes is not None:
-        copy_checkpoints(order.resumes, run)
-        old = order.resumes.read()
-        run.update(resumed_from=old.run_id, epoch_workers=workers_of(old))
+    try:
+        if order.program is not None:
+            order.program.copy_to(run.program)
+        if order.resumes is not None:
+            copy_checkpoints(order.resumes, run)
+            old = order.resumes.read()
+            run.update(resumed_from=old.run_id, epoch_workers=workers_of(old))
+    except BaseException:
+        run.discard()
+        raise
     return run
 
 

@@ -101,11 +101,14 @@ class TaskProgress:
 
     @property
     def steps_per_s(self) -> float | None:
-        """Local steps per second of the newest attempt, from its first step record on, or None."""
+        """Local steps per second of the newest attempt, from its first step record on.
+
+        None where all its records are of one step.
+        """
         if self._first is None or self._newest is None:
             return None
-        seconds = self._newest[0] - self._first[0]
-        return (self._newest[1] - self._first[1]) / seconds if seconds > 0 else None
+        seconds, steps = self._newest[0] - self._first[0], self._newest[1] - self._first[1]
+        return steps / seconds if seconds > 0 and steps > 0 else None
 
     @property
     def trained(self) -> tuple[float, float] | None:

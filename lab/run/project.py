@@ -23,12 +23,21 @@ CLIENT: Final = "client"
 """A job that trains on the servers of all others."""
 
 
-def cluster_path(given: str | None) -> Path:
+def cluster_path(given: str | None, word: str | None = None) -> Path:
     """The description that is meant: the flag's, or `cluster.yaml` in this directory.
 
+    Args:
+        given: The value of `--cluster`.
+        word: The file that the command line names without the flag, where a command allows it.
+
     Raises:
-        InputError: There is none.
+        InputError: There is none, or both are given and differ.
     """
+    if given is not None and word is not None and Path(given).resolve() != Path(word).resolve():
+        raise InputError(
+            f"two descriptions are given: {word} and --cluster {given}", "leave out one of them"
+        )
+    given = word if given is None else given
     path = Path(given or DEFAULT_CLUSTER)
     if given is None and not path.exists():
         raise InputError(

@@ -128,7 +128,7 @@ def standing(run: RunDir, ask: Ask) -> Standing:
     at_home = Standing(info.state, info.reason, read_statuses(run, info))
     if info.state.ended or time.time() - info.started_unix < _YOUNG_S:
         return at_home
-    reason = NEVER_BEGAN if info.submitted_unix is None else GONE
+    reason = GONE if info.has_started else NEVER_BEGAN
     return replace(at_home, state=State.LOST, reason=reason)
 
 
@@ -189,7 +189,7 @@ def _unsettled(info: RunInfo) -> bool:
     if not info.state.ended:
         return True
     # A run that ended before it was submitted is on no volume.
-    return not info.collected and info.submitted_unix is not None
+    return not info.collected and info.has_started
 
 
 def _look(backend: Backend, info: RunInfo) -> There | None:

@@ -37,7 +37,7 @@ class TaskSummary:
         global_step: The global step that it saw last.
         loss: Its last loss.
         accuracy: Its test accuracy when it had finished, a share.
-        steps_per_s: Its local steps per second while it trained.
+        steps_per_s: Its local steps per second while it trained; None without two step records.
         time_s: Seconds from the start of its program to its end.
         cause: Why it ended otherwise than well, in a word: `exit code`, `out of memory`, `stalled`.
         gpu_utilisation: How busy its cards were while it trained, a share; a mean over samples.
@@ -112,7 +112,8 @@ class Summary:
         wall_s: Seconds from the request to the end of the last task.
         first_step_s: Seconds from the request until every worker had made its first step; None
             where a worker's records do not tell, as a listing's.
-        steps_per_s: Global steps per second from the first step record to the last.
+        steps_per_s: Global steps per second from the first step record to the last; None where
+            no task has two, or they hold the same step.
         records_lost: Records whose sequence numbers are missing.
         tasks: One row for each task, in the cluster's order.
         results: What its experiment has found, and what it was to find and has not.
@@ -309,11 +310,12 @@ def _redone(tasks: Sequence[TaskProgress]) -> int:
 
 
 def _global_rate(tasks: Sequence[TaskProgress]) -> float | None:
-    marks = [mark for task in tasks for mark in task.global_marks]
-    if not marks:
+    """None where no task recorded two steps: the times between tasks' only records say nothing."""
+    if all(len(task.global_marks) < 2 for task in tasks):  # noqa: PLR2004
         return None
+    marks = [mark for task in tasks for mark in task.global_marks]
     (start, low), (stop, high) = min(marks), max(marks)
-    return _rounded((high - low) / (stop - start)) if stop > start else None
+    return _rounded((high - low) / (stop - start)) if stop > start and high > low else None
 
 
 def _task(

@@ -66,7 +66,7 @@ def find(word: str, home: Path, among: Sequence[Environment], here: str | None) 
         at_home = {
             run_id: info
             for run_id, info in at_home.items()
-            if info.cluster_file or info.project not in foreign
+            if info.has_started and (info.cluster_file or info.project not in foreign)
         }
     else:
         asked = [] if word in at_home else among

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from lab.task import lazy_keras
+from lab.task.culprit import own_message
 from lab.task.data import DataError
 from lab.task.protocol import LOST_CONTACT
 from lab.task.recorder import Recorder
@@ -35,7 +36,6 @@ _PEER_LOST: Final = ("UnavailableError", "AbortedError")
 # The same, of a call to another task's function: the runtime passes it on under another name.
 _CALL_LOST: Final = "originally returned UnavailableError"
 _TASK: Final = re.compile(r"/job:([a-z]+)/replica:0/task:([0-9]+)")
-_NO_NEWS: Final = re.compile(r"\s*|Graph execution error:|Detected at node.*")
 
 
 class ProgramError(Exception):
@@ -105,7 +105,8 @@ def report_failure(recorder: Recorder) -> None:
     ) -> None:
         message = _message(error, recorder.task)
         if message is None:
-            recorder.write("final", status="failed", message=f"{kind.__name__}: {_news(error)}")
+            message = f"{kind.__name__}: {own_message(str(error))}"
+            recorder.write("final", status="failed", message=message)
             sys.__excepthook__(kind, error, traceback)
         else:
             recorder.write("final", status="failed", message=message)
@@ -122,15 +123,9 @@ def report_failure(recorder: Recorder) -> None:
 def _message(error: BaseException, myself: str) -> str | None:
     """The line for a failure that is not the program's own; None for one that is."""
     if isinstance(error, (ProgramError, DataError)):
-        return _news(error)
+        return own_message(str(error))
     if type(error).__name__ not in _PEER_LOST and _CALL_LOST not in str(error):
         return None
     named = (f"{job}-{index}" for job, index in _TASK.findall(str(error)))
     peer = next((task for task in named if task != myself), "another task")
     return f"{LOST_CONTACT} {peer}; see how it ended"
-
-
-def _news(error: BaseException) -> str:
-    """The first line of an error that says something."""
-    lines = str(error).splitlines()
-    return next((line for line in lines if not _NO_NEWS.fullmatch(line)), "").strip()

@@ -92,5 +92,5 @@ def leaves(shell: Terminal) -> None:
     """Ctrl-C ends the program, with the code of an interrupt, and the shell is there again."""
     shell.type(CTRL_C)
     shell.type('echo "ended with $?"\n')
-    assert shell.until(r"ended with (\d+)", 30)[1] == "130"
+    assert shell.until(r"ended with (\d+)", START_S)[1] == "130"
     assert "Traceback" not in shell.said

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents import wait_for
+from tests.agents import PATIENCE_S, wait_for
 from tests.commands import ROOT, command, environ, lab, start
-
-PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.tensorflow
 
@@ -44,6 +42,7 @@ recorder.write("final", local_step=STEPS, global_step=STEPS, accuracy=0.5, statu
 """
 
 
+ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 RUN = ("run", "async", "--backend", "local", "--gpus", "none")
 
 
@@ -143,7 +142,7 @@ def test_ctrl_c(project: Path) -> None:
     process = start(project, *RUN)
     wait_for_a_record(project)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     assert err.splitlines()[-1].startswith("error: run ")
     assert "cancelled" in out
@@ -160,9 +159,11 @@ def test_the_terminal_is_closed(project: Path) -> None:
         os.execve(sys.executable, command(*RUN), environ(project))  # noqa: S606
     try:
         wait_for_a_record(project)
-    finally:
         os.close(terminal)
-    os.waitpid(child, 0)
+        wait_for(lambda: os.waitid(os.P_PID, child, ENDED), "the end of the command")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     assert json.loads((the_run(project) / "run.json").read_text())["state"] == "cancelled"
     assert left_nothing(project)
 
@@ -190,7 +191,7 @@ def test_the_helper_is_killed_and_every_line_comes_home_once(project: Path) -> N
     process = start(project, "run", "async", "--gpus", "none")
     wait_for_a_record(project)
     process.kill()
-    process.communicate()
+    process.communicate(timeout=PATIENCE_S)
     run = the_run(project)
     assert json.loads((run / "run.json").read_text())["state"] in {"starting", "training"}
 
@@ -220,7 +221,7 @@ def test_a_dead_environments_runs_come_home_before_a_new_one_takes_its_place(
     helper = start(project, "run", "async", "--gpus", "none")
     wait_for_a_record(project)
     helper.kill()
-    helper.communicate()
+    helper.communicate(timeout=PATIENCE_S)
     record = json.loads((project / "state/local/e2e-cli/environment.json").read_text())
     os.kill(record["process"]["pid"], signal.SIGKILL)
     wait_for(lambda: ours(project) == [], "the end of all processes", PATIENCE_S)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from lab.plan import Link, Plan, place
 from lab.render.compose import render
 from lab.task.protocol import Request, TaskStatus
 from lab.task.sources import digest
+from tests.agents import wait_for
 
 pytestmark = pytest.mark.engine
 
@@ -281,10 +281,7 @@ def test_a_reader_that_leaves_leaves_nothing_behind(environment: ComposeEnvironm
     assert next(stream) is not None
     assert readers(environment)
     stream.close()
-    until = time.monotonic() + 10
-    while readers(environment):
-        assert time.monotonic() < until, "the run goes on, and its reader too"
-        time.sleep(0.1)
+    wait_for(lambda: not readers(environment), "the end of the reader, while the run goes on")
     environment.cancel("left", "enough")
     collect(environment, "left", follow=True)
 

@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.agents import wait_for
+from tests.agents import PATIENCE_S, wait_for
 from tests.commands import command, environ, lab, start
 from tests.terminals import CTRL_C, terminal
 
 NAME = "lab-e2e-daily"
-PATIENCE_S = 120.0
 CLUSTER = f"""\
 version: 1
 name: {NAME}
@@ -54,6 +53,8 @@ import os, signal, time
 if os.environ["LAB_TASK"] == "ps-0":
     signal.pause()
 for step in range(LINES):
+    while step == LINES // 2 and not os.path.exists(os.environ["LAB_DATA"] + "/go-on"):
+        time.sleep(0.02)
     print(f"After  {step + 1} training steps (  {2 * step + 2} global steps), "
           "loss on training batch is  0.388676.  (  0.002 sec/batch)")
     print("line", step)
@@ -163,11 +164,12 @@ def test_the_helper_is_killed_and_another_takes_over(project: Path) -> None:
     (home,) = homes(project, "takenover")
     wait_for(lambda: have_come(home), "a line of each", PATIENCE_S)
     helper.kill()
-    helper.communicate()
+    helper.communicate(timeout=PATIENCE_S)
     brought = len(counted(home, "worker-0")[0])
     busy = lab(project, "run", path, code=1)[1]
     assert f"error: run {home.name} is under way" in busy
     assert "follow it with `lab attach" in busy
+    (project / "data/go-on").touch()
     out, err = lab(project, "attach", home.name, "--json")
     assert summary_of(out)["state"] == "succeeded"
     assert "training" in err

@@ -17,14 +17,13 @@ from typing import Any
 
 import pytest
 
-from tests.agents import wait_for
+from tests.agents import PATIENCE_S, wait_for
 from tests.commands import command, environ, lab, start
 from tests.conditions import lacking
 from tests.terminals import CTRL_C, Terminal, terminal
 
 pytestmark = pytest.mark.tensorflow
 
-PATIENCE_S = 60.0
 CTRL_Z, CTRL_BACKSLASH = "\x1a", "\x1c"
 CLUSTER = """\
 version: 1
@@ -51,7 +50,7 @@ def save(*_):
 signal.signal(signal.SIGTERM, save if task == "worker-0" else signal.SIG_DFL)
 if task == "ps-0":
     signal.pause()
-for step in range(1, 3001):
+for step in range(1, 10**6):  # for hours: only the test ends it
     recorder.write("step", epoch=0, local_step=step, global_step=step, loss=1 / step)
     time.sleep(0.02)
 """
@@ -130,10 +129,8 @@ def test_the_first_signal_saves_collects_and_leaves_nothing(
 ) -> None:
     process = start(project, *RUN)
     trains(project / "runs")
-    began = time.monotonic()
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_S)
-    assert time.monotonic() - began < 15
     assert process.returncode == 130, err
     assert err.splitlines()[-1].startswith("error: run ")
     assert "cancelled" in out
@@ -151,10 +148,9 @@ def test_the_second_ctrl_c_kills(project: Path) -> None:
         typed.type(CTRL_C)
         typed.until("Ctrl-C again kills it", PATIENCE_S)
         time.sleep(0.6)  # closer to each other they are one
-        began = time.monotonic()
         typed.type(CTRL_BACKSLASH)
+        typed.until("the run is killed", PATIENCE_S)
         assert typed.end(PATIENCE_S) == 130
-        assert time.monotonic() - began < 5
     assert "Traceback" not in typed.said
     assert info(project)["state"] == "cancelled"
     every_line_once(project)
@@ -218,7 +214,10 @@ def test_what_a_killed_helper_leaves_is_found_and_removed(project: Path, after: 
     process = start(project, *RUN)
     wait_for(moments[after], after, PATIENCE_S)
     process.kill()
-    process.communicate()
+    process.communicate(timeout=PATIENCE_S)
+    # It may have got further between the look and its end.
+    submitted = any(state.glob("runs/requests/*.json"))
+    assert submitted or after != "the submission"
     rows: list[dict[str, Any]] = []
 
     def settled() -> bool:
@@ -228,7 +227,7 @@ def test_what_a_killed_helper_leaves_is_found_and_removed(project: Path, after: 
 
     wait_for(settled, "what is said of the run", PATIENCE_S)
     (row,) = rows
-    if after == "the submission":
+    if submitted:
         assert row["note"] == f"nobody follows it: `lab attach {row['run_id']}`"
     else:
         assert (row["state"], row["reason"]) == ("lost", "its helper ended before it could begin")
@@ -237,7 +236,7 @@ def test_what_a_killed_helper_leaves_is_found_and_removed(project: Path, after: 
     lab(project, "collect")
     (row,) = json.loads(lab(project, "runs", "--json")[0])
     assert (row["state"], row["note"]) == (
-        "cancelled" if after == "the submission" else "lost",
+        "cancelled" if submitted else "lost",
         "",
     )
 
@@ -247,7 +246,7 @@ def test_two_runs_at_once(project: Path) -> None:
     wait_for(lambda: any(each.poll() is not None for each in both), "one that is refused")
     (refused,) = [each for each in both if each.poll() is not None]
     (other,) = [each for each in both if each is not refused]
-    _, err = refused.communicate()
+    _, err = refused.communicate(timeout=PATIENCE_S)
     assert refused.returncode == 1
     assert "wait until it is done" in err or "is under way" in err or "is not up" in err, err
     assert "internal" not in err

@@ -18,7 +18,7 @@ from lab.cli import main
 from lab.errors import LabError
 from lab.plan import Plan, PlannedNode, PlannedTask
 from lab.task.netfault import MODULE
-from tests.agents import processes_with, wait_for
+from tests.agents import PATIENCE_S, processes_with, wait_for
 from tests.conditions import needs_namespaces
 from tests.e2e.test_compose import docker, left_behind, no_word, place_on
 from tests.e2e.test_local_environment import free_port
@@ -69,15 +69,14 @@ def talking(listen: Sequence[str], ask: Sequence[str]) -> Iterator[Callable[[], 
         try:
             assert output.readline() == "up\n"
             yield lambda: float(output.read().split()[-1])
-            assert client.wait() == 0
+            assert client.wait(PATIENCE_S) == 0
         finally:
             server.kill()
             client.kill()
 
 
-# TCP doubles its patience: what is cut for 2 s is silent for at most twice that, and a little.
 CUT: Final = ("cut", "2")
-SILENT_S: Final = (1.9, 8.0)
+SILENT_S: Final = 1.9
 
 
 # ---- Processes
@@ -102,7 +101,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEnvi
     yield environment
     if environment.alive():
         environment.down(no_word)
-    wait_for(lambda: not processes_with(f"LAB_TEST_MARKER={tmp_path}\0"), "nothing is left", 10)
+    wait_for(lambda: not processes_with(f"LAB_TEST_MARKER={tmp_path}\0"), "nothing is left")
 
 
 def on(environment: LocalEnvironment, task: str) -> list[str]:
@@ -114,7 +113,7 @@ def on(environment: LocalEnvironment, task: str) -> list[str]:
 def test_pseudo_nodes_are_cut_off_and_come_back(local: LocalEnvironment) -> None:
     with talking(on(local, "worker-0"), on(local, "ps-0")) as longest_s:
         local.disturb("tf2", CUT)
-        assert SILENT_S[0] < longest_s() < SILENT_S[1]
+        assert longest_s() > SILENT_S
 
 
 def test_a_cut_that_is_under_way_goes_with_its_environment(local: LocalEnvironment) -> None:
@@ -185,7 +184,7 @@ def test_faults_of_a_run_come_in_their_time_and_are_on_record(
     assert told["reason"].startswith("worker-0 failed: killed by SIGKILL")
     (begun, began), (over, ended) = events(run, "worker-1")
     assert (begun, over) == (f"fault: {pause}", f"fault over: {pause}")
-    assert 1.9 < ended - began < 5
+    assert ended - began > 1.9
     assert [line for line, _ in events(run, "worker-0")] == [
         f"fault: {cut}",
         f"fault over: {cut}",
@@ -221,8 +220,8 @@ def test_containers_are_cut_off_and_come_back(containers: ComposeEnvironment) ->
     known = [each.service for each in containers.seen()]
     with talking(listen, ask) as longest_s:
         containers.disturb("tf2", CUT)
-        assert SILENT_S[0] < longest_s() < SILENT_S[1]
-    wait_for(lambda: not faults_of(containers), "the container that did it has gone", 10)
+        assert longest_s() > SILENT_S
+    wait_for(lambda: not faults_of(containers), "the container that did it has gone")
     # What does a fault is no part of the environment, and the environment's own is unharmed.
     containers.disturb("tf1", ["link", "1000000", "-", "60"])
     (link,) = faults_of(containers)

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from lab.plan import Plan, PlannedNode, PlannedTask, place
 from lab.render.compose import render
 from lab.task.protocol import Request
 from tests import cuda
+from tests.agents import wait_for
 from tests.conditions import needs_namespaces
 from tests.engine import ROOT
 from tests.nvml import Box, Driver
@@ -182,10 +182,7 @@ def lose_a_card(environment: ComposeEnvironment) -> None:
     # As the first check would have found it: no node can be made in a container without rights.
     note = "open('/tmp/lab-cards', 'w').write('/dev/nvidia3')"
     docker("exec", container, "python", "-c", note)
-    until = time.monotonic() + 30
-    while all(task.alive for task in environment.tasks()):
-        assert time.monotonic() < until, "the loss was not seen"
-        time.sleep(0.2)
+    wait_for(lambda: not all(task.alive for task in environment.tasks()), "the loss is seen")
     (lost,) = (task for task in environment.tasks() if not task.alive)
     assert lost.task == "worker-1"
     assert "GPU lost: /dev/nvidia3 is gone" in lost.detail
@@ -194,10 +191,7 @@ def lose_a_card(environment: ComposeEnvironment) -> None:
     with pytest.raises(LabError, match=mend):
         environment.submit(request)
     docker("restart", "--time", "1", container)
-    until = time.monotonic() + 30
-    while not all(task.alive for task in environment.tasks()):
-        assert time.monotonic() < until, "a restart did not mend it"
-        time.sleep(0.2)
+    wait_for(lambda: all(task.alive for task in environment.tasks()), "a restart helps")
 
 
 def swapped(plan: Plan, first: str, second: str) -> Plan:

@@ -51,6 +51,38 @@ def test_a_worker_joins_at_its_step_and_not_with_old_parameters(
     assert outcome["global_step"] == outcome["probe"] == 2 * EPOCH
 
 
+STALE = 2
+AS_OLD = f"""
+
+class _Old(Session):
+    steps = 0
+
+    def run(self, fetches, feed_dict=None, **options):
+        if isinstance(fetches, list) and len(fetches) == 4:  # a step of the training
+            feed_dict = {{**feed_dict, fetches[1]: _Old.steps - {STALE}}}
+            _Old.steps += 1
+        return super().run(fetches, feed_dict, **options)
+
+
+Session = _Old
+"""
+
+
+def test_a_step_that_read_as_old_parameters_is_recorded_as_that_stale(tmp_path: Path) -> None:
+    """A worker alone is never stale: the step at its read is replaced by an older one."""
+    scripts = tmp_path / "scripts"
+    shutil.copytree(ROOT / "scripts", scripts)
+    with (scripts / "session.py").open("a") as file:
+        file.write(AS_OLD)
+    flags = ("--global_steps=5", "--record_every=1")
+    with cluster(str(scripts / "mnist_async.py"), tmp_path, *flags) as made:
+        made.start_all()
+        made.succeed()
+        records = made.chief.kind("step", "epoch")
+    assert [record["global_step"] for record in records] == [1, 2, 3, 4, 5]
+    assert [record["staleness"] for record in records] == [STALE] * 5
+
+
 def test_a_schedule_reaches_the_program(tmp_path: Path) -> None:
     """From the words of `--start` by the agent to the step that the program looks for."""
     steps = 1100  # two epochs: longer than one worker's start after the other's

@@ -23,11 +23,11 @@ def test_a_training_is_judged_by_what_its_programs_have_recorded(tmp_path: Path)
     words = ("--epochs", str(EPOCHS), "--start", "worker-2: after 5,000 steps", "--seed", "1")
     lab(tmp_path, "run", "async-fast", *WHERE, *words)
     out, err = lab(tmp_path, "reproduce", "book-async", "--runs", "last", "--json", code=1)
-    assert "claims are not reproduced, epochs for one" in err
+    assert "claims are not reproduced, global-steps for one" in err
     result = json.loads(out)
     found = {each["claim"]: each for each in result["verdicts"]}
     word = {name: each["verdict"] for name, each in found.items()}
-    for name in ("runs", "learning-rate", "batch-size", "updates-lost", "local-in-step"):
+    for name in ("runs", "learning-rate", "batch-size", "updates-lost", "accuracies-differ"):
         assert word[name] == "PASS", found[name]
     assert word["epochs"] == word["global-steps"] == word["local-steps.worker-0"] == "OUTSIDE_BAND"
     assert found["learning-rate"]["ours"]["mean"] == 0.01

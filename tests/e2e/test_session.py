@@ -87,7 +87,12 @@ def test_a_refused_step_runs_exactly_once_more_and_is_told(
     assert [kind for kind, _ in told.lines] == ["event"] * 3
 
 
-@pytest.mark.parametrize("words", ["Graph handle is not found", QUOTED])
+NOT_FOUND = "Graph handle is not found"
+TENSOR = "The same RecvTensor (GrpcWorker) request was received twice. Graph handle 7"
+"""Part of the step may be done."""
+
+
+@pytest.mark.parametrize("words", [NOT_FOUND, QUOTED, TENSOR])
 def test_any_other_abortion_is_an_error(
     counting: Any, session_module: Any, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:

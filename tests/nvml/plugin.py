@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests import engine as engines
+from tests.conditions import lacking
 from tests.nvml.box import Box, load
 from tests.nvml.library import Driver, NoCompiler, install
 
@@ -20,8 +20,6 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str | Box], Dr
         try:
             return install(load(box) if isinstance(box, str) else box, folder)
         except NoCompiler as reason:
-            if engines.asked_for():
-                pytest.fail(str(reason))
-            pytest.skip(str(reason))
+            lacking(str(reason))
 
     return have

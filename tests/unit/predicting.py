@@ -33,6 +33,7 @@ def make_run(
         "backend": "local",
         "state": State.SUCCEEDED,
         "cluster": PLAN.cluster_spec(),
+        "submitted_unix": 1.0,
         **changes,
     }
     run = RunDir(home / given["run_id"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +19,19 @@ from lab.reproduce.figures import RunFigures, Step, WorkerFigures
 
 FILE: Final = Path(__file__).parent / "trainings.json"
 STEPS_PER_EPOCH, RECORD_EVERY = 550, 110
+LATE_EPOCH: Final = 40
+EARLY_LOSS: Final = 2.0
+"""Before the late epochs a loss is so many times the late one."""
+
+
+@cache
+def _trainings() -> Any:
+    return json.loads(FILE.read_text(encoding="utf-8"))["trainings"]
 
 
 def training(variant: str = "") -> Any:
     """A training of the oracle; a variant is one with a fault."""
-    found = json.loads(FILE.read_text(encoding="utf-8"))["trainings"]
-    return next(each for each in found if each["variant"] == variant)
+    return next(each for each in _trainings() if each["variant"] == variant)
 
 
 def by_chance(random: np.random.Generator, own: Sequence[int], joins: int) -> list[Any]:
@@ -38,6 +46,29 @@ def by_chance(random: np.random.Generator, own: Sequence[int], joins: int) -> li
     times = [b + np.arange(n) + 1.5 * random.random(n) for b, n in zip(begins, own, strict=True)]
     order = np.argsort(np.argsort(np.concatenate([np.sort(each) for each in times]))) + 1
     return np.split(order, np.cumsum(own)[:-1])
+
+
+def bare_run(*workers: WorkerFigures, **changes: Any) -> RunFigures:
+    """A run of the chapter with these workers.
+
+    Args:
+        workers: What its workers have recorded.
+        changes: Fields of the run that are otherwise.
+    """
+    fields: dict[str, Any] = {
+        "run_id": "20260101-0900-async-0001",
+        "experiment": "async",
+        "seed": 1,
+        "succeeded": True,
+        "parameters": {"epochs": 50, "batch_size": 100},
+        "start": {"worker-2": "after 20,900 steps"},
+        "faults": (),
+        "workers": workers,
+        "global_steps": 82_500,
+        "updates_lost": 0,
+        "accuracy": None,
+    }
+    return RunFigures(**{**fields, **changes})
 
 
 def chapter_run(
@@ -75,18 +106,11 @@ def chapter_run(
     )
     fields: dict[str, Any] = {
         "run_id": f"20260101-0900-async-{seed:04x}",
-        "experiment": "async",
         "seed": seed,
-        "succeeded": True,
-        "parameters": {"epochs": 50, "batch_size": 100},
-        "start": {"worker-2": "after 20,900 steps"},
-        "faults": (),
-        "workers": workers,
         "global_steps": sum(own),
-        "updates_lost": 0,
         "accuracy": workers[2].accuracy,
     }
-    return RunFigures(**{**fields, **changes})
+    return bare_run(*workers, **{**fields, **changes})
 
 
 def _step(
@@ -99,6 +123,8 @@ def _step(
         loss = math.exp(random.normal(place["mean"][row], place["deviation"][row]))
     else:
         loss = float(trained["late_loss"][row] * (1 + 0.3 * random.standard_normal()))
+        if epoch < LATE_EPOCH:
+            loss *= EARLY_LOSS
     return Step(local, total, epoch, ends, loss, total / 300)
 
 

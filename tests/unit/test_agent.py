@@ -14,7 +14,7 @@ import pytest
 
 from lab.task.states import State
 from lab.task.volume import cancel
-from tests.agents import ROOT, Stage, processes_with, wait_for
+from tests.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
 from tests.conditions import lacking
 
 START = 'print("lab kind=start run=r1 job_name=worker task_index=0 seq=0", flush=True)\n'
@@ -164,7 +164,7 @@ def test_service_that_has_ended_by_itself_can_be_told_to_go(stage: Stage) -> Non
     wait_for(lambda: "has ended" in stage.status("ps-0").reason, "the ps waits")
     assert not stage.status("ps-0").state.ended
     agent.terminate()
-    assert agent.wait(timeout=4) == 0
+    assert agent.wait(timeout=PATIENCE_S) == 0
     assert stage.status("ps-0").state is State.CANCELLED
 
 
@@ -182,7 +182,7 @@ def test_what_a_program_leaves_behind_is_ended(stage: Stage, session: bool) -> N
     )
     agent = stage.agent("worker-0")
     stage.submit(stage.program(program))
-    stage.wait_state("worker-0", State.SUCCEEDED, within_s=10)
+    stage.wait_state("worker-0", State.SUCCEEDED)
     assert processes_with(stage.marker) == [agent.pid]
 
 
@@ -192,7 +192,7 @@ def test_cancel_ends_a_program_that_ignores_sigterm(stage: Stage) -> None:
     stage.submit(stage.program(program))
     stage.wait_state("worker-0", State.READY)
     cancel(stage.volume, "r1", "the \x1bteacher said so")
-    status = stage.wait_state("worker-0", State.CANCELLED, within_s=9)
+    status = stage.wait_state("worker-0", State.CANCELLED)
     assert status.reason == "the \\x1bteacher said so"
     assert status.signal == "SIGKILL"
 
@@ -206,7 +206,7 @@ def test_cancel_lets_a_program_end_well(stage: Stage) -> None:
     stage.submit(stage.program(program + START + FOREVER))
     stage.wait_state("worker-0", State.READY)
     cancel(stage.volume, "r1", "enough")
-    status = stage.wait_state("worker-0", State.CANCELLED, within_s=4)
+    status = stage.wait_state("worker-0", State.CANCELLED)
     assert (status.exit_code, status.reason) == (0, "enough")
     assert stage.log("worker-0") == b"saved\n"
 
@@ -224,7 +224,7 @@ def test_agent_told_to_go_ends_its_program_first(stage: Stage) -> None:
     stage.submit(stage.program(START + FOREVER))
     stage.wait_state("worker-0", State.READY)
     agent.terminate()
-    assert agent.wait(timeout=9) == 0
+    assert agent.wait(timeout=PATIENCE_S) == 0
     status = stage.status("worker-0")
     assert (status.state, status.reason) == (
         State.CANCELLED,
@@ -241,7 +241,7 @@ def test_told_twice_it_does_not_wait(stage: Stage) -> None:
     agent.terminate()
     wait_for(lambda: stage.log("worker-0") == b"deaf\n", "the program was told")
     agent.terminate()
-    assert agent.wait(timeout=4) == 0
+    assert agent.wait(timeout=PATIENCE_S) == 0
     assert stage.status("worker-0").state is State.CANCELLED
 
 
@@ -252,7 +252,7 @@ def test_program_dies_with_a_killed_agent_and_the_run_is_lost(stage: Stage) -> N
     assert pid in processes_with(stage.marker)
     agent.kill()
     agent.wait()
-    wait_for(lambda: pid not in processes_with(stage.marker), "the program is gone", 5)
+    wait_for(lambda: pid not in processes_with(stage.marker), "the program is gone")
     assert stage.status("worker-0").state is State.READY
     stage.agent("worker-0")
     status = stage.wait_state("worker-0", State.LOST)
@@ -274,7 +274,7 @@ def test_end_of_the_leash(stage: Stage) -> None:
     stage.submit(stage.program(START + FOREVER))
     stage.wait_state("worker-0", State.READY)
     os.close(writing)
-    assert agent.wait(timeout=9) == 0
+    assert agent.wait(timeout=PATIENCE_S) == 0
     assert stage.status("worker-0").reason == "the supervisor has gone"
 
 
@@ -305,7 +305,7 @@ def test_heart_beats(stage: Stage) -> None:
     stage.agent("worker-0")
     path = stage.volume.agent("worker-0")
     before = path.stat().st_mtime_ns
-    wait_for(lambda: path.stat().st_mtime_ns > before, "a heartbeat", 3)
+    wait_for(lambda: path.stat().st_mtime_ns > before, "a heartbeat")
     said = json.loads(path.read_text())
     assert (said["task"], said["node"], said["address"]) == ("worker-0", "tf1", "tf1:2222")
 
@@ -386,7 +386,7 @@ def test_full_disk_ends_the_run_with_a_reason(stage: Stage) -> None:
         [*unshare, "sh", "-c", mount, sys.executable, FULL_DISK],
         env=stage.environ("worker-0"),
         capture_output=True,
-        timeout=30,
+        timeout=PATIENCE_S,
         check=False,
     )
     if b"unshare failed" in done.stderr or b"mount:" in done.stderr:

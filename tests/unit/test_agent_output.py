@@ -20,7 +20,7 @@ from lab.task.culprit import Culprit
 from lab.task.identity import Identity
 from lab.task.output import MAX_LINE_BYTES, SPLIT_MARK, Appender, Lines, Output
 from lab.task.text import short, visible
-from tests.agents import ROOT, wait_for
+from tests.agents import PATIENCE_S, ROOT, wait_for
 from tests.conditions import lacking
 
 
@@ -123,7 +123,7 @@ def pump(tmp_path: Path, data: bytes) -> tuple[Output, bytes]:
     output.start()
     with os.fdopen(writing, "wb") as file:
         file.write(data)
-    output.finish(5)
+    output.finish(PATIENCE_S)
     return output, b"".join(said)
 
 
@@ -132,13 +132,11 @@ def test_many_lines_come_in_order(tmp_path: Path) -> None:
         b"lab kind=step seq=%d" % number if number % 3 else b"line %d" % number
         for number in range(30_000)
     ]
-    started = time.monotonic()
     output, said = pump(tmp_path, b"\n".join(lines))
     assert said.splitlines() == lines
     assert (output.started, output.training, output.fault) == (False, True, None)
     assert (tmp_path / "t.log").read_bytes().splitlines() == lines[::3]
     assert len((tmp_path / "t.jsonl").read_bytes().splitlines()) == 20_000
-    assert time.monotonic() - started < 10
 
 
 STEP = b"worker=0,epoch=9,global_step=10896, local_step=5500, loss = 1.25"
@@ -280,9 +278,10 @@ def test_broken_record_does_not_silence_a_listing(tmp_path: Path) -> None:
 
 
 def test_record_written_by_hand_is_completed(tmp_path: Path) -> None:
+    began = time.monotonic()
     pump(tmp_path, b"lab kind=step loss=0.5 attempt=7 time_unix=12.5")
     (record,) = stored(tmp_path)
-    assert 0 <= float(str(record.pop("elapsed_s"))) < 10
+    assert 0 <= float(str(record.pop("elapsed_s"))) <= time.monotonic() - began
     assert record == {
         "kind": "step",
         "run": WHO.run,
@@ -368,11 +367,27 @@ def test_pipe_that_a_stranger_holds_open_is_given_up(tmp_path: Path) -> None:
     output = Output(reading, tmp_path / "t.jsonl", tmp_path / "t.log", lambda _: None, WHO)
     output.start()
     os.write(writing, b"said\nhalf")
-    started = time.monotonic()
-    output.finish(0.3)
-    assert time.monotonic() - started < 3
+    output.finish(0.3)  # the pipe is open still: it would wait for ever
+    assert not output.is_alive()
     assert (tmp_path / "t.log").read_bytes() == b"said\nhalf\n"
     os.close(writing)
+
+
+RAISED = "tensorflow.python.framework.errors_impl.InvalidArgumentError"
+# As TensorFlow 2.21 prints an error of a graph, up to the error's own message.
+WRAPPED = f"""\
+Traceback (most recent call last):
+  File "session.py", line 1426, in _do_call
+    raise type(e)(node_def, op, message)
+{RAISED}: Graph execution error:
+
+Detected at node 'm' defined at (most recent call last):
+    File "prog.py", line 26, in main
+    File "app.py", line 410, in run
+Detected at node 'm' defined at (most recent call last):
+    File "prog.py", line 26, in main
+Node: 'm'
+"""
 
 
 @pytest.mark.parametrize(
@@ -392,6 +407,28 @@ def test_pipe_that_a_stranger_holds_open_is_given_up(tmp_path: Path) -> None:
         ("ValueError: first\nx: error: second", "ValueError: first"),
         ("training error 0.5", ""),
         ("\x1b[1;31merror: red\x1b[0m", "error: red"),
+        (
+            f"{WRAPPED}Matrix size-incompatible\n\t [[{{{{node m}}}}]]",
+            f"{RAISED}: Matrix size-incompatible",
+        ),
+        (f"{WRAPPED}From /job:worker/replica:0/task:1:\nbad index", f"{RAISED}: bad index"),
+        (
+            f"{WRAPPED}=====================\nINVALID_ARGUMENT: From /job:worker/replica:0/task:1:"
+            "\nbad index",
+            f"{RAISED}: bad index",
+        ),
+        (
+            f"{WRAPPED}2 root error(s) found.\n  (0) INTERNAL: x\n  (1) y",
+            f"{RAISED}: (0) INTERNAL: x",
+        ),
+        (f"{WRAPPED}W0000 00:00:17.5   50 rendezvous.cc:412] aborting\nown", f"{RAISED}: own"),
+        (f"{WRAPPED}\nOriginal stack trace for 'm':\n  File\nbye", RAISED),
+        (f"{RAISED}: Graph execution error:\n\nfrom no node\nsecond", f"{RAISED}: from no node"),
+        (f"{WRAPPED}own\n\nTraceback (most recent call last):\n  x\nKeyError: 1", "KeyError: 1"),
+        (f"{WRAPPED}x\n{WRAPPED}y", f"{RAISED}: y"),
+        ("ValueError: \n\n  indented\nsecond", "ValueError: indented"),
+        ("ValueError:\nTraceback (most recent call last):\n  x\nOSError: a", "OSError: a"),
+        ("ValueError: a:\nb", "ValueError: a:"),
     ],
 )
 def test_culprit(log: str, line: str) -> None:
@@ -600,7 +637,7 @@ def test_anchor_is_ready_until_told_to_go(tmp_path: Path, number: signal.Signals
     process = subprocess.Popen([sys.executable, "-c", ANCHOR, str(ready)], cwd=ROOT)
     wait_for(ready.exists, "the anchor is ready")
     process.send_signal(number)
-    assert process.wait(timeout=5) == 0
+    assert process.wait(timeout=PATIENCE_S) == 0
     assert not ready.exists()
 
 

@@ -19,7 +19,7 @@ from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.states import Cause, State, run_state
 from lab.task.statuses import Statuses, read_status, write_status
 from lab.task.volume import VolumeBusy, cancel, submit
-from tests.agents import Stage, wait_for
+from tests.agents import PATIENCE_S, Stage, wait_for
 
 PROGRAM = """
 import os, sys, time
@@ -64,16 +64,16 @@ def test_ps_ends_when_every_worker_has(crew: Crew) -> None:
     assert not crew.status("ps-0").state.ended
     crew.tell("worker-1", "pass")
     crew.wait_state("worker-1", State.SUCCEEDED)
-    status = crew.wait_state("ps-0", State.SUCCEEDED, within_s=2)
+    status = crew.wait_state("ps-0", State.SUCCEEDED)
     assert status.signal == "SIGTERM"
 
 
 def test_failure_of_one_ends_all(crew: Crew) -> None:
     crew.begin()
     crew.tell("worker-1", "raise RuntimeError('the cat sat on it')")
-    assert crew.wait_state("worker-1", State.FAILED, within_s=2).exit_code == 1
+    assert crew.wait_state("worker-1", State.FAILED).exit_code == 1
     for task in ("ps-0", "worker-0"):
-        status = crew.wait_state(task, State.CANCELLED, within_s=2)
+        status = crew.wait_state(task, State.CANCELLED)
         assert status.reason == ("worker-1 failed: exit code 1: RuntimeError: the cat sat on it")
 
 
@@ -113,14 +113,14 @@ def test_a_training_that_stands_still_fails_with_who_waits_for_whom(crew: Crew) 
     crew.tell("worker-0", f"{STEP.format(0, 7)}; time.sleep(60)")
     waits = "print('lab kind=event job_name=worker task_index=1 message=\"waits for the chief\"')"
     crew.tell("worker-1", f"{waits}; time.sleep(60)")
-    failed = crew.wait_state("worker-0", State.FAILED, within_s=8)
+    failed = crew.wait_state("worker-0", State.FAILED)
     assert failed.cause is Cause.STALLED
     assert failed.reason == (
         "no new global step for 1.5 s, it stands at 7"
         " (worker-0 made its last step at 7, worker-1 waits for the chief)"
     )
     for task in ("ps-0", "worker-1"):
-        status = crew.wait_state(task, State.CANCELLED, within_s=8)
+        status = crew.wait_state(task, State.CANCELLED)
         assert status.cause is Cause.PEER_LOST
         assert status.reason.startswith("worker-0 failed: no new global step")
 
@@ -131,7 +131,7 @@ def test_steps_of_one_keep_the_others_from_being_called_stalled(crew: Crew) -> N
     say = "lab kind=step job_name=worker task_index=0 local_step={i} global_step={i}"
     crew.tell("worker-0", f'{loop}print(f"{say}")')
     crew.tell("worker-1", f"{STEP.format(1, 1)}; time.sleep(4.5)")
-    crew.wait_state("worker-1", State.SUCCEEDED, within_s=15)
+    crew.wait_state("worker-1", State.SUCCEEDED)
     assert crew.wait_state("worker-0", State.SUCCEEDED).global_step == 40
     crew.wait_state("ps-0", State.SUCCEEDED)
 
@@ -160,7 +160,7 @@ def test_cancel_reaches_all(crew: Crew) -> None:
     crew.begin()
     cancel(crew.volume, "r1", "enough")
     for task in ("ps-0", "worker-0", "worker-1"):
-        assert crew.wait_state(task, State.CANCELLED, within_s=2).reason == "enough"
+        assert crew.wait_state(task, State.CANCELLED).reason == "enough"
 
 
 def test_agent_that_is_stopped_ends_the_run(crew: Crew) -> None:
@@ -192,7 +192,7 @@ def test_late_agent_joins(crew: Crew) -> None:
 def test_an_agent_that_stands_still_is_lost(crew: Crew) -> None:
     crew.begin()
     crew.agents["worker-1"].send_signal(signal.SIGSTOP)
-    status = crew.wait_state("worker-1", State.LOST, within_s=22)
+    status = crew.wait_state("worker-1", State.LOST)
     assert status.reason == "its agent has been silent for 15 s"
     reason = "worker-1 was lost: its agent has been silent for 15 s"
     for task in ("ps-0", "worker-0"):
@@ -213,7 +213,7 @@ def test_agent_that_others_gave_up_gives_up_too(crew: Crew, told_to_go: bool) ->
     if not told_to_go:
         wait_for(lambda: crew.status("worker-1").ended_unix is not None, "the end of worker-1")
         agent.terminate()
-    agent.wait(timeout=20)
+    agent.wait(timeout=PATIENCE_S)
     assert crew.status("worker-1").state is State.LOST
     assert crew.status("worker-1").reason == "silent"
 
@@ -230,7 +230,7 @@ def test_leader_without_a_helper(crew: Crew, code: str, exit_code: int) -> None:
     crew.tell("worker-0", "print(sys.argv[-4:])")
     crew.tell("worker-1", code)
     once(crew, "worker-1")
-    assert leader.wait(timeout=20) == exit_code
+    assert leader.wait(timeout=PATIENCE_S) == exit_code
     assert worker.poll() is None  # it lingers, because its exit would end the others
     (request,) = crew.volume.requests.glob("*.json")
     run_id = Request.from_json(request.read_text()).run_id
@@ -279,7 +279,7 @@ def test_stopped_leader_has_not_succeeded(crew: Crew) -> None:
     leader = once(crew, "ps-0")
     wait_for(lambda: list(crew.volume.requests.glob("*.json")), "the request")
     leader.terminate()
-    assert leader.wait(timeout=9) == 1
+    assert leader.wait(timeout=PATIENCE_S) == 1
 
 
 class Clock:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
+import re
 import shutil
 import statistics
+import subprocess
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import machine, results, volume
+from benchmarks.__main__ import unmeasured
 from benchmarks.collector import Collected, lost, missing_at_home
 from benchmarks.descriptions import NODES, PER_NODE, SHARING, sharing, text, thousand_tasks
 from benchmarks.outcome import Outcome, Target
@@ -208,12 +213,16 @@ MACHINE = {
 def write(folder: Path, *outcomes: Outcome, **changes: Any) -> str:
     facts = {**MACHINE, **changes}
     results.keep(outcomes, when="2026-11-21", machine=facts, took_s=12.0, folder=folder)
-    return (folder / "RESULTS.md").read_text()
+    return page(results.read(folder))
+
+
+def page(kept: results.Rows, age: int | None = 0) -> str:
+    return results.markdown(kept, defaultdict(lambda: age))
 
 
 def test_a_target_that_is_missed_is_said_plainly(tmp_path: Path) -> None:
     text = write(tmp_path, outcome())
-    row = "| `lab --help` | ≤ 0.200 s | 0.245 s | 0.220 to 0.270 | 6 | **missed** |"
+    row = "| `lab --help` | ≤ 0.200 s | 0.245 s | 0.220 to 0.270 | 6 | **missed** |  |"
     assert row in text.splitlines()
     assert "A CPU, 2 cores" in text
     assert "aaaaaaaaaaaa with changes" in text
@@ -221,13 +230,13 @@ def test_a_target_that_is_missed_is_said_plainly(tmp_path: Path) -> None:
 
 def test_what_could_not_be_measured_is_said_plainly(tmp_path: Path) -> None:
     text = write(tmp_path, outcome(found=None, why_not="no engine answers"))
-    assert "| `lab --help` | ≤ 0.200 s |  |  |  | **not measured** |" in text.splitlines()
+    assert "| `lab --help` | ≤ 0.200 s |  |  |  | **not measured** |  |" in text.splitlines()
     assert "Not measured: no engine answers." in text
 
 
 def test_values_that_repeat_nothing_have_no_interval(tmp_path: Path) -> None:
     text = write(tmp_path, outcome(found=range_of([0.1, 0.15, 0.9]), repeated=False))
-    row = "| `lab --help` | ≤ 0.200 s | 0.150 s | none; all lie from 0.100 to 0.900 | 3 | met |"
+    row = "| `lab --help` | ≤ 0.200 s | 0.150 s | none; all lie from 0.100 to 0.900 | 3 | met |  |"
     assert row in text.splitlines()  # by the median alone, though the largest is beyond it
 
 
@@ -270,6 +279,67 @@ def test_two_machines_are_told_apart(tmp_path: Path) -> None:
 
 def test_too_few_values_are_written_without_an_interval(tmp_path: Path) -> None:
     assert "| too few | 1 | met narrowly |" in write(tmp_path, outcome(found=estimate([0.1])))
+
+
+@pytest.mark.parametrize(
+    ("load", "age", "mark"),
+    [
+        (1.0, 100, ""),
+        (1.1, 100, "load 1.1"),
+        (1.0, 101, "101 commits ago"),
+        (5.0, 250, "load 5.0, 250 commits ago"),
+        (0.0, None, "age unknown"),
+    ],
+)
+def test_a_row_from_a_busy_machine_or_old_sources_is_marked(
+    tmp_path: Path, load: float, age: int | None, mark: str
+) -> None:
+    write(tmp_path, outcome(), load_before=load)
+    (row,) = [
+        line
+        for line in page(results.read(tmp_path), age).splitlines()
+        if "`lab --help` | ≤" in line
+    ]
+    assert row.endswith(f"| **missed** | {mark} |")
+
+
+def test_a_row_without_a_figure_says_how_to_measure_it() -> None:
+    rows = results.with_unmeasured({}, [outcome(found=None, why_not="run `x`")])
+    text = page(rows)
+    assert "| **not measured** |  |" in text
+    assert "Not measured: run `x`." in text
+    assert "load average" not in text.partition("## The machine")[2]
+    assert results.with_unmeasured(results.read(), unmeasured()).keys() >= {"compose-1000"}
+
+
+def git(folder: Path, *words: str, when: str = "2026-11-21 12:00 UTC") -> str:
+    dated = {"GIT_COMMITTER_DATE": when, "GIT_AUTHOR_DATE": when, "PATH": os.environ["PATH"]}
+    who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    command = ["git", "-C", str(folder), *who, *words]
+    return subprocess.run(command, env=dated, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_age_of_a_row_is_counted_in_commits(tmp_path: Path) -> None:
+    assert machine.commits_since(tmp_path, "none", "2026-11-21") is None  # no repository
+    git(tmp_path, "init", "--quiet")
+    for day in (20, 21, 22):
+        when = f"2026-11-{day} 12:00:00 +0000"
+        git(tmp_path, "commit", "--allow-empty", "--message=x", when=when)
+    first = git(tmp_path, "rev-list", "HEAD").split()[-1]
+    assert machine.commits_since(tmp_path, first, "2026-11-20 12:00 UTC") == 2
+    # Unknown commits are dated by the time of the measurement.
+    assert machine.commits_since(tmp_path, "f" * 40, "2026-11-21 13:00 UTC") == 1
+    assert machine.commits_since(tmp_path, "none", "2026-11-20 13:00 UTC") == 2
+
+
+def test_the_page_is_made_of_the_figures_that_are_kept() -> None:
+    text = (results.FOLDER / "RESULTS.md").read_text()
+    # The marks are as of the commit at which the page was written: it names the ages itself.
+    tables = re.findall(r"\| sources \| (\w+).*\n\| age \| (?:(\d+)|of)", text)
+    ages = {commit: int(age) if age else None for commit, age in tables}
+    kept = results.read()
+    of_each = {commit: ages[commit[:12]] for commit in results.ages(kept)}
+    assert text == results.markdown(results.with_unmeasured(kept, unmeasured()), of_each)
 
 
 def test_every_measurement_has_its_place_in_the_table() -> None:

@@ -134,5 +134,5 @@ def test_an_order_that_was_held_out_lies_in_the_band_of_the_others(mode: str, up
 def test_one_order_alone_gives_no_band() -> None:
     assert of_mode(load_trainings()[:1], "async") is None
     assert of_mode(load_trainings(), "ring") is None
-    assert the_oracle().loss("0.10", [1]) is None
+    assert the_oracle().losses(["0.10"], [1]) is None
     assert the_oracle().accuracy([3_300], [1], 82_500) is None

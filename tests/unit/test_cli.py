@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -12,9 +13,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -24,6 +27,7 @@ from lab.cli.failures import exit_code_of
 from lab.run.directory import RunDir, RunInfo
 from lab.task.protocol import write_atomically
 from lab.task.states import State
+from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +64,24 @@ def environ(project: Path, **more: str) -> dict[str, str]:
 
 
 def lab(project: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A command, run in this process: to start a Python for each would take minutes in all."""
+    with (
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+        Path(os.devnull).open() as nothing,
+        contextlib.chdir(project),
+        mock.patch.dict(os.environ, environ(project, **more), clear=True),
+        mock.patch("sys.stdin", nothing),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = main(words)
+        said = [file.seek(0) or file.read() for file in (out, err)]
+    return subprocess.CompletedProcess(words, code, *said)
+
+
+def lab_process(project: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """The same in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "lab", *words],
         cwd=project,
@@ -67,7 +89,7 @@ def lab(project: Path, *words: str, **more: str) -> subprocess.CompletedProcess[
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
 
@@ -100,7 +122,21 @@ def nothing_happened(project: Path) -> bool:
         (["validate", "--help=x"], "no option '--help'"),
         # A stray word fills no parameter.
         (["run", "async", "5"], "stray word '5' behind `lab run`"),
-        (["validate", "cluster"], "'cluster' behind `lab validate`; did you mean '--cluster'?"),
+        (["run", "async", "rest"], "stray word 'rest' behind `lab run`; did you mean '--resume'?"),
+        (["ls", "jason"], "'jason' behind `lab ls`; did you mean '--json'?"),
+        (["validate", "cluster"], "there is no file cluster"),
+        (["validate", "cluster.yaml", "x"], "stray word 'x' behind `lab validate`"),
+        (["validate", "cluster.yaml", "--check"], "no option '--check' for `lab validate`"),
+        (["render", "cluster"], "there is no file cluster"),
+        (["validate", "scripts"], "scripts is a directory"),
+        (["render", "scripts"], "scripts is a directory"),
+        (["render", "cluster.yaml", "x"], "stray word 'x' behind `lab render`"),
+        (["render", "cluster.yaml", "--json"], "no option '--json' for `lab render`"),
+        (
+            ["render", "cluster.yaml", "--cluster", "other.yaml"],
+            "two descriptions are given: cluster.yaml and --cluster other.yaml; leave out one",
+        ),
+        (["validate", "cluster.yaml", "--cluster=scripts"], "two descriptions are given"),
         (["schema", "-"], "stray word '-'"),
         (["runs", "show", "last"], "stray word 'show'"),  # no chaining
         (["run"], "`lab run` needs EXPERIMENT"),
@@ -397,7 +433,8 @@ def test_listing_nothing(project: Path) -> None:
 
 def make_run(project: Path, run_id: str, reason: str = "") -> None:
     info = RunInfo(
-        run_id, "async", state=State.FAILED, reason=reason, cluster=PLAN.cluster_spec()
+        run_id, "async", state=State.FAILED, reason=reason, cluster=PLAN.cluster_spec(),
+        submitted_unix=1.0, collected=True,
     )  # fmt: skip
     RunDir(project / "runs" / run_id).create(info)
 
@@ -432,7 +469,7 @@ def test_a_broken_pipe_is_quiet(project: Path) -> None:
         process.stdout.read(1)
         process.stdout.close()
         assert process.stderr.read() == b""
-    process.wait(30)
+    process.wait(PATIENCE_S)
 
 
 def test_a_full_disk_is_one_line(project: Path) -> None:
@@ -491,6 +528,17 @@ def test_a_package_that_is_missing_is_named(capsys: pytest.CaptureFixture[str]) 
     assert text == "error: this Python lacks the package fire.core; use the one of `make install`\n"
     assert exit_code_of(own_defect, debug=False) == 1
     assert capsys.readouterr().err.startswith("error: internal: ModuleNotFoundError")
+
+
+def test_a_description_is_named_with_the_flag_or_without(project: Path) -> None:
+    (project / "other.yaml").write_text(CLUSTER.replace("mnist", "other"))
+    same = [["other.yaml"], ["--cluster", "other.yaml"], ["other.yaml", "--cluster=./other.yaml"]]
+    for words in same:
+        assert "other, 2 nodes, 2 tasks" in lab(project, "validate", *words).stderr
+    rendered = [lab(project, "render", *words, "--output", "-").stdout for words in same]
+    assert len(set(rendered)) == 1
+    assert "\nname: other\n" in rendered[0]
+    assert "usage: lab validate [FILE] [FLAGS]" in lab(project, "validate", "--help").stdout
 
 
 def test_render_check_compares_with_the_same_tensorflow(project: Path) -> None:

@@ -25,10 +25,11 @@ from lab.run.directory import RunDir
 from lab.signals import INTERRUPTED
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
+from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, write_records
 from tests.unit.test_cli import CLUSTER
 
-COMMANDS = ("collect", "down", "logs", "ls", "ps", "run", "shell", "up")
+COMMANDS = ("cancel", "collect", "down", "logs", "ls", "ps", "run", "shell", "up")
 
 
 @pytest.fixture
@@ -304,7 +305,7 @@ def followed(environment: FakeEnvironment, *, ends: bool = True) -> Iterator[Non
 
     helper = threading.Thread(target=follow)
     helper.start()
-    assert begun.wait(20)
+    assert begun.wait(PATIENCE_S)
     try:
         yield
     finally:
@@ -350,6 +351,74 @@ def test_a_follower_that_has_stopped_holds_up_its_own_environment_only(
         " that the run has ended with `lab cancel r1` and remove it uncollected with"
         " `lab down mnist --discard`"
     )
+
+
+# ---- cancel
+
+
+def test_cancel_asks_the_tasks_of_the_run_to_end_and_collects_nothing(
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    environment.tasks_do = under_way
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads[0].join()
+    assert main(["cancel", "r1"]) == 0
+    asked = json.loads(environment.volume.cancel("r1").read_text())
+    assert asked["reason"] == "cancelled by `lab cancel`"
+    assert not environment.volume.kill("r1").exists()
+    assert capfd.readouterr().err == "run r1 ends; bring it home with `lab collect r1`\n"
+    assert not environment.is_down
+    assert not Path("runs").exists()
+
+
+def test_cancel_of_no_run_is_the_newest_one(
+    backend: FakeBackend, environment: FakeEnvironment
+) -> None:
+    for run_id in ("20260101-0000-async-aaaa", "20260202-0000-async-bbbb"):
+        environment.submit(Request(run_id, "async", "mnist_async.py", (), PLAN.cluster_spec()))
+        environment.threads.pop().join()
+        environment.tasks_do = under_way
+    assert main(["cancel"]) == 0
+    assert not environment.volume.cancel("20260101-0000-async-aaaa").exists()
+    assert environment.volume.cancel("20260202-0000-async-bbbb").exists()
+
+
+def test_cancel_while_one_task_has_ended_still_asks_the_others(
+    backend: FakeBackend, environment: FakeEnvironment
+) -> None:
+    def one_has_ended(volume: Volume, request: Request) -> None:
+        end(volume, request.run_id, "worker-0", State.SUCCEEDED)
+
+    environment.tasks_do = one_has_ended
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads[0].join()
+    assert main(["cancel", "r1"]) == 0
+    assert environment.volume.cancel("r1").exists()
+
+
+@pytest.mark.parametrize("words", [["cancel"], ["cancel", "r1"], ["cancel", "r"]])
+def test_cancel_of_a_run_that_has_ended_is_refused(
+    words: list[str],
+    backend: FakeBackend,
+    environment: FakeEnvironment,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads[0].join()
+    assert main(words) == 2
+    assert capfd.readouterr().err == "error: run r1 has ended; see it with `lab show r1`\n"
+    assert not environment.volume.cancel("r1").exists()
+
+
+def test_cancel_of_an_unknown_run_is_refused(
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    environment.tasks_do = under_way
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.threads[0].join()
+    assert main(["cancel", "r2"]) == 2
+    assert capfd.readouterr().err.startswith("error: ")
+    assert not environment.volume.cancel("r1").exists()
 
 
 def test_faults_of_several_have_a_line_each(capfd: pytest.CaptureFixture[str]) -> None:

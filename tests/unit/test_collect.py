@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import stat
 from itertools import pairwise
 from pathlib import Path
 
@@ -43,8 +45,9 @@ def test_every_byte_comes_once_wherever_pieces_end_and_collectors_die(
 def test_a_gap_is_refused_and_keeps_what_came(tmp_path: Path) -> None:
     collector = Collector(tmp_path)
     collector.accept(Chunk("logs/ps-0.log", 0, b"one\n"))
-    with pytest.raises(LabError, match="bytes 4 to 9 did not come"):
+    with pytest.raises(LabError, match="bytes 4 to 9 did not come") as caught:
         collector.accept(Chunk("logs/ps-0.log", 9, b"three\n"))
+    assert caught.value.mend == f"run `lab collect {tmp_path.name}`"
     assert (tmp_path / "logs/ps-0.log").read_bytes() == b"one\n"
 
 
@@ -62,6 +65,44 @@ def test_a_torn_file_that_shrank_comes_again_from_its_beginning(tmp_path: Path) 
     collector.accept(Chunk("tasks/ps-0.jsonl", None, b""))
     collector.accept(Chunk("tasks/ps-0.jsonl", 0, b"{}\n"))
     assert (tmp_path / "tasks/ps-0.jsonl").read_bytes() == b"{}\n"
+
+
+def test_listeners_receive_the_path_and_only_the_new_bytes(tmp_path: Path) -> None:
+    appended: list[tuple[str, bytes]] = []
+    replaced: list[tuple[str, bytes]] = []
+    collector = Collector(
+        tmp_path,
+        lambda path, data: appended.append((path, data)),
+        lambda path, data: replaced.append((path, data)),
+    )
+    collector.accept(Chunk("logs/ps-0.log", 0, b"one\n"))
+    collector.accept(Chunk("logs/ps-0.log", 0, b"one\n"))  # nothing new
+    collector.accept(Chunk("logs/ps-0.log", 2, b"e\ntwo\n"))
+    collector.accept(Chunk("status/ps-0.json", None, b"{}"))
+    assert appended == [("logs/ps-0.log", b"one\n"), ("logs/ps-0.log", b"two\n")]
+    assert replaced == [("status/ps-0.json", b"{}")]
+
+
+def test_offsets_count_the_bytes_of_every_file_but_the_states(tmp_path: Path) -> None:
+    collector = Collector(tmp_path)
+    collector.accept(Chunk("logs/ps-0.log", 0, b"one\n"))
+    collector.accept(Chunk("model/export/1/graph", None, b"abc"))
+    collector.accept(Chunk("notes", None, b"12"))
+    collector.accept(Chunk("status/ps-0.json", None, b"{}"))
+    expected = {"logs/ps-0.log": 4, "model/export/1/graph": 3, "notes": 2}
+    assert collector.offsets() == expected
+    assert Collector(tmp_path).offsets() == expected
+
+
+def test_an_empty_file_is_created_and_readable_by_others(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        Collector(tmp_path).accept(Chunk("logs/ps-0.log", 0, b""))
+    finally:
+        os.umask(before)
+    file = tmp_path / "logs/ps-0.log"
+    assert file.read_bytes() == b""
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
 
 
 @pytest.mark.parametrize(
@@ -106,8 +147,9 @@ def test_a_link_at_home_is_not_followed(tmp_path: Path) -> None:
     root = tmp_path / "run"
     root.mkdir()
     (root / "tb").symlink_to(outside)
-    with pytest.raises(LabError, match="leads out"):
+    with pytest.raises(LabError, match="leads out") as refused:
         Collector(root).accept(Chunk("tb/worker-0/events", None, b"x"))
+    assert refused.value.mend == "remove that link"
     (root / "logs").mkdir()
     (root / "logs/ps-0.log").symlink_to(outside / "file")
     with pytest.raises(OSError, match="symbolic link") as caught:

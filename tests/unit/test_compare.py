@@ -33,6 +33,7 @@ def make(home: Path, run_id: str, loss: float = 0.5, steps: int = 100, **facts: 
         "hyperparameters": {"epochs": 2},
         "versions": {"lab": "0.1.0"},
         "started_unix": 1000.0,
+        "submitted_unix": 1000.0,
         "stopped_unix": 1010.0,
         "collected": True,
     }

@@ -42,7 +42,7 @@ def test_a_child_ends_though_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch
     assert process.returncode == -signal.SIGKILL
     assert process.stdout is not None
     assert process.stdout.closed
-    wait_for(lambda: not lives(below), "the end of what it has started", 5)
+    wait_for(lambda: not lives(below), "the end of what it has started")
 
 
 def test_a_child_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_a_child_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) 
     with child(DEAF) as process:
         below = int(next(lines_of(process)))
     assert process.returncode == -signal.SIGKILL
-    wait_for(lambda: not lives(below), "the end of what it has started", 5)
+    wait_for(lambda: not lives(below), "the end of what it has started")
 
 
 def test_a_child_is_asked_first() -> None:

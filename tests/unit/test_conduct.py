@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,7 @@ from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
 from lab.task.volume import NoSuchRun
-from tests.agents import wait_for
+from tests.agents import PATIENCE_S, wait_for
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
 
 
@@ -47,12 +48,14 @@ class Told(FakeEnvironment):
     asked: list[tuple[str, str]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     before_submission: Callable[[], None] = lambda: None
+    after_submission: Callable[[], None] = lambda: None
     while_shipping: Callable[[], None] = lambda: None
     while_going_down: Callable[[], None] = lambda: None
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
         self.before_submission()
         super().submit(request, parts)
+        self.after_submission()
 
     def cancel(self, run_id: str, reason: str) -> None:
         self.asked.append(("cancel", reason))
@@ -191,7 +194,7 @@ def test_what_does_not_end_at_all_is_left(
 
     def tasks(_volume: Volume, _request: Request) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
-        released.wait(20)
+        released.wait(PATIENCE_S)
 
     environment.tasks_do = tasks
     with pytest.raises(KeyboardInterrupt):
@@ -211,7 +214,8 @@ def test_an_interrupt_before_the_submission_is_no_failure(
     environment.before_submission = interrupted
     with pytest.raises(KeyboardInterrupt):
         go(run, environment, detach=detach)
-    assert stands(run) == (State.CANCELLED, "interrupted")
+    assert not run.path.exists()
+    assert f"run {run.run_id} did not start; its directory is removed" in environment.said
     assert environment.is_down
 
 
@@ -253,10 +257,12 @@ def test_an_interrupt_while_a_failure_is_written_down_waits(
 
     monkeypatch.setattr(lifecycle, "end_as", interrupted)
     for break_off, kind in ((stuck, LabError), (full, OSError)):
-        environment.before_submission = break_off
+        environment.after_submission = break_off
         with pytest.raises(kind):
             go(run, environment)
         assert run.read().state is State.FAILED
+        shutil.rmtree(environment.volume.root)
+        environment.volume.root.mkdir()
         run.update(state=State.PENDING)
 
 
@@ -312,6 +318,7 @@ def test_a_full_disk_before_the_submission_leaves_nothing(
     environment.before_submission = full
     with pytest.raises(OSError, match="No space left"):
         go(run, environment)
+    assert run.path.exists() is not answers
     assert environment.is_down is answers
 
 
@@ -389,7 +396,7 @@ def test_who_has_interrupted_does_not_wait_for_an_engine_that_hangs(
 
     monkeypatch.setattr(conducting, "DOWN_S", 0.1)
     environment.before_submission = interrupted
-    environment.while_going_down = lambda: released.wait(20) and None
+    environment.while_going_down = lambda: released.wait(PATIENCE_S) and None
     with pytest.raises(KeyboardInterrupt):
         go(run, environment)
     assert environment.said[-1] == (

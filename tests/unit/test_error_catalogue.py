@@ -1,19 +1,17 @@
-"""docs/errors.md tells of every error in the code, and a test has brought each of them about."""
+"""docs/errors.md lists every error in the code, and a test has brought each of them about.
+
+The latter is judged at the end of the tests, by tools/errors/plugin.py.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from tools.errors import page
-from tools.errors.plugin import LAST, PART, SEEN
-from tools.errors.scan import Place, scan
-
-
-def listed(places: list[Place]) -> str:
-    return "".join(
-        f"\n  {each.module}:{each.lines[0]}: {each.function}: {each.what}"
-        for each in sorted(places)
-    )
+from tools.errors.scan import scan
+from tools.errors.seen import Seen
 
 
 def test_the_page_lists_what_the_code_says(request: pytest.FixtureRequest) -> None:
@@ -27,19 +25,14 @@ def test_the_page_lists_what_the_code_says(request: pytest.FixtureRequest) -> No
     assert not strange, f"examples that the code cannot say: {strange}; `make errors`"
 
 
-def test_every_error_was_brought_about(request: pytest.FixtureRequest) -> None:
-    assert request.node.name == LAST
-    part = request.config.stash[PART]
-    updating = request.config.getoption("--update-errors")
-    if part:
-        assert not updating, f"docs/errors.md needs the whole of tests/unit, and {part}"
-        pytest.skip(f"whether every error has a test: needs the whole of tests/unit, and {part}")
-    seen = request.config.stash[SEEN]
-    if updating:
-        examples = {each: seen.example(each) for each in seen.examples}
-        page.PATH.write_text(page.write(scan(), examples), "utf-8")
-    missing = seen.missing()
-    assert not missing, (
-        f"{len(missing)} errors that no unit test brings about; write one in tests/unit "
-        f"for each (real, in this process):{listed(missing)}"
-    )
+def test_what_worker_processes_have_seen_is_put_together() -> None:
+    some = scan()[0]
+    first, second, third = (replace(some, what=what) for what in "abc")
+    places = [first, second, third]
+    one, other, whole = Seen(places), Seen(places), Seen(places)
+    one.examples = {first: "error: a long text"}
+    other.examples = {first: "error: a text", second: "error: b"}
+    for each in (one, other):
+        whole.merge(each.report())
+    assert whole.examples == {first: "error: a text", second: "error: b"}
+    assert whole.missing() == [third]

@@ -151,7 +151,13 @@ def test_a_run_that_is_nowhere_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fault, "backends", list)
-    info = RunInfo("20260102-0000-async-bbbb", "async", state=State.FAILED, project="mnist")
+    info = RunInfo(
+        "20260102-0000-async-bbbb",
+        "async",
+        state=State.FAILED,
+        project="mnist",
+        submitted_unix=1.0,
+    )
     RunDir(Path("runs", info.run_id)).create(info)
     assert refused(capsys, "kill", "worker-1") == (
         "run 20260102-0000-async-bbbb is not under way;"

@@ -6,7 +6,6 @@ import copy
 import signal
 import subprocess
 import threading
-import time
 from argparse import ArgumentTypeError
 from collections.abc import Iterator
 from dataclasses import replace
@@ -67,9 +66,9 @@ def test_network_faults_come_when_they_are_due(environment: FakeEnvironment) -> 
     assert environment.disturbed == []
     now[0] += 0.1
     faulting.tick(499)
-    wait_for(lambda: told(environment) == ["cut:5s tf2 after 3s"], "the first is told", 5)
+    wait_for(lambda: told(environment) == ["cut:5s tf2 after 3s"], "the first is told")
     faulting.tick(500)
-    wait_for(lambda: len(told(environment)) == 2, "the second is told", 5)
+    wait_for(lambda: len(told(environment)) == 2, "the second is told")
     faulting.tick(501)
     assert environment.disturbed == [("tf2", "cut", "5"), ("tf3", "link", "8000", "-", "30")]
     assert said == []
@@ -86,7 +85,7 @@ def test_a_network_fault_that_is_refused_is_said_and_not_told(
         faulting.tick(None)
         return bool(said)
 
-    wait_for(has_said, "the refusal", 5)
+    wait_for(has_said, "the refusal")
     assert said == ["fault link:delay=5ms,30s tf2 was not done: node tf2: this kernel has no netem"]
     assert told(environment) == []
 
@@ -102,7 +101,7 @@ def test_a_defect_is_no_refusal(environment: FakeEnvironment) -> None:
             return True
         return False
 
-    wait_for(fails, "the defect", 5)
+    wait_for(fails, "the defect")
 
 
 def no_word(_run_id: str, _fault: str) -> None:
@@ -264,12 +263,11 @@ def test_a_fault_of_a_run_that_is_not_there(stored: LocalEnvironment) -> None:
 def test_a_process_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LabError, match=r"^node tf2: not more than 3600 seconds"):
         inside.disturb("tf2", [], ["cut", "9999"], {})
-    began = time.monotonic()
-    monkeypatch.setattr(inside, "command", lambda _module: ["sleep", "60"])
+    # Whoever waits for the sleeper waits for ever.
+    monkeypatch.setattr(inside, "command", lambda _module: ["sleep", "86400"])
     monkeypatch.setattr(inside, "START_S", 0.05)
     with pytest.raises(LabError, match=r"node tf2: the fault did not take hold within .*; see wh"):
         inside.disturb("tf2", [], [], {})
-    assert time.monotonic() - began < 30  # nobody waits for the sleeper
     monkeypatch.setattr(inside, "command", lambda _module: ["nonsense-of-lab"])
     with pytest.raises(FileNotFoundError):
         inside.disturb("tf2", [], [], {})
@@ -294,7 +292,7 @@ def test_a_process_that_is_too_late_reverts_what_it_has_done(
             return codes[-1]
 
     def nothing_yet(*_: object) -> tuple[list[int], list[int], list[int]]:
-        wait_for((tmp_path / "begun").exists, "its begin", 5)
+        wait_for((tmp_path / "begun").exists, "its begin")
         return [], [], []
 
     monkeypatch.setattr(inside, "command", lambda _module: ["sh", "-c", script])
@@ -305,7 +303,7 @@ def test_a_process_that_is_too_late_reverts_what_it_has_done(
         inside.disturb("tf2", enter, [], {})
     assert codes[-1] == -ends_by
     if at_the_end:
-        wait_for((tmp_path / "reverted").exists, "its revert", 5)
+        wait_for((tmp_path / "reverted").exists, "its revert")
 
 
 def test_a_process_that_holds_needs_its_caller_no_more(
@@ -314,7 +312,7 @@ def test_a_process_that_holds_needs_its_caller_no_more(
     script = f"echo holds; sleep 0.2; touch {tmp_path}/over"
     monkeypatch.setattr(inside, "command", lambda _module: ["sh", "-c", script])
     inside.disturb("tf2", [], [], {})
-    wait_for((tmp_path / "over").exists, "its end", 5)
+    wait_for((tmp_path / "over").exists, "its end")
 
 
 # ---- Containers

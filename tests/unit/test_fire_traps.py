@@ -226,14 +226,14 @@ def test_every_flag_wants_its_value(said: Said, name: str, flag: str) -> None:
     [
         ["runs", "keys"],
         ["runs", "__class__"],
-        ["validate", "upper"],
+        ["validate", "cluster.yaml", "upper"],
         ["show", "last", "upper"],
         ["show", "last", "-", "upper"],
         ["schema", "-"],
         ["schema", "-", "keys"],
         ["runs", "-", "--json"],
         ["init", "-"],
-        ["render", "-", "--gpus", "none"],
+        ["render", "cluster.yaml", "-", "--gpus", "none"],
     ],
 )
 def test_nothing_is_chained_into_a_result(box: Path, words: list[str]) -> None:

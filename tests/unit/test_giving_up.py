@@ -21,6 +21,7 @@ from lab.run.lifecycle import NoView
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
+from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, write_records
 
 
@@ -70,7 +71,7 @@ class Breaking(FakeEnvironment):
 def until_released(volume: Volume, request: Request) -> None:
     """Tasks that train until the test has seen enough."""
     write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not (volume.root / "released").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     write_records(volume, request.run_id, "worker-0", [record("worker-0", 1, local_step=2)])

@@ -18,7 +18,7 @@ from lab.plan import Plan, place
 from lab.proposal import Wishes, check_name, found, name_from, propose, summary
 from lab.sizes import GIB, MIB
 from tests.golden.boxes import box, mig_of, uuid_of
-from tests.unit.test_cli import environ, lab, refused
+from tests.unit.test_cli import environ, lab, lab_process, refused
 
 NO_WISHES = Wishes()
 
@@ -318,10 +318,10 @@ def test_init_asks_the_driver(tmp_path: Path, cards: str, init: str, expected: s
     (tmp_path / "driver").mkdir()
     (tmp_path / "driver/pynvml.py").write_text(DRIVER.format(cards=cards, init=init))
     path = f"{tmp_path / 'driver'}:{environ(tmp_path)['PYTHONPATH']}"
-    done = lab(tmp_path, "init", PYTHONPATH=path)
+    done = lab_process(tmp_path, "init", PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
     assert expected in done.stderr
     assert "\x1b" not in done.stderr + (tmp_path / "cluster.yaml").read_text()
-    booted = lab(tmp_path, "render", "--output", "-", PYTHONPATH=path)
+    booted = lab_process(tmp_path, "render", "--output", "-", PYTHONPATH=path)
     assert booted.returncode == 0
     assert (uuid_of(0)[:8] in booted.stdout) == (cards.startswith("[0"))

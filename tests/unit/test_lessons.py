@@ -17,7 +17,7 @@ from lab.task.experiments import EXPERIMENTS, Experiment
 ROOT = Path(__file__).parents[2]
 LESSONS = ROOT / "docs" / "lessons"
 ABOUT_ALL = {"choosing.md", "then-and-now.md"}
-SWEEP = re.compile(r"^\|? ?`?(lab sweep [^`\n]+)", re.MULTILINE)
+SWEEP = re.compile(r"(lab sweep [^`\n]+)")
 COMMAND = re.compile(r"^lab run (.+)$", re.MULTILINE)
 
 TAUGHT = [each for each in EXPERIMENTS.values() if each.lesson]
@@ -54,6 +54,7 @@ def test_a_sweep_that_is_shown_can_be_made(line: str) -> None:
     check_over(over, EXPERIMENTS[name], ())
     given = words[words.index("--cluster") + 1] if "--cluster" in words else "cluster.yaml"
     cluster = load_cluster(ROOT / given)
+    assert set(cluster.jobs) == set(EXPERIMENTS[name].jobs)
     for point in grid(over, 1):
         if point.workers is not None:
             assert len(with_workers(cluster, point.workers).jobs["worker"].on) == point.workers

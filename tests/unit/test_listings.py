@@ -305,4 +305,4 @@ def test_no_line_takes_long(line: bytes) -> None:
     began = time.process_time()
     for _ in range(10):
         read_listing(line)
-    assert time.process_time() - began < 0.5
+    assert time.process_time() - began < 3  # of this process's own CPU time

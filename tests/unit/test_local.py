@@ -24,6 +24,7 @@ from lab.backends.local.tails import follow, last_lines
 from lab.errors import LabError
 from lab.plan import Link, Plan, PlannedNode, PlannedTask
 from tests.agents import ROOT, wait_for
+from tests.conditions import lacking
 
 PLAN = Plan(
     name="demo",
@@ -248,7 +249,7 @@ def taken(request: pytest.FixtureRequest) -> Iterator[int]:
         try:
             listener.bind((request.param, 0))
         except OSError:
-            pytest.skip("this machine has no IPv6")
+            lacking("this machine has no IPv6")
         listener.listen()
         yield listener.getsockname()[1]
 

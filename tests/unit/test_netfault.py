@@ -17,7 +17,8 @@ from lab.task import netfault
 from lab.task.faults import parse
 from lab.task.link import LinkError
 from lab.task.netfault import Orders, orders, variables, words
-from tests.agents import ROOT
+from tests.agents import PATIENCE_S, ROOT
+from tests.conditions import lacking
 from tests.unit.errors.test_errors_of_processes import Netlink
 
 
@@ -162,7 +163,7 @@ def fault(*words, **variables):
 
 
 def in_network(code: str) -> list[str]:
-    """Run code on a node with one neighbour; skip where there can be none."""
+    """Run code on a node with one neighbour; under CI there must be one."""
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", LEAD + code],
         cwd=ROOT,
@@ -170,10 +171,10 @@ def in_network(code: str) -> list[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     if "unshare failed" in done.stderr or "Operation not permitted" in done.stderr:
-        pytest.skip("this kernel allows no network namespaces to this user")
+        lacking("this kernel allows no network namespaces to this user")
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -182,7 +183,7 @@ def test_a_cut_takes_everything_off_and_brings_it_back() -> None:
     lines = in_network(
         "before = here()\n"
         "c = socket.create_connection(('10.9.0.2', 7)); c.sendall(b'a'); c.recv(1)\n"
-        "p, ready = fault('cut', '1')\n"
+        "p, ready = fault('cut', '2')\n"
         "print(ready)\n"
         "print(here()[0])\n"
         "c.settimeout(0.3)\n"
@@ -192,10 +193,10 @@ def test_a_cut_takes_everything_off_and_brings_it_back() -> None:
         "    print('cut')\n"
         "print(p.wait(), p.stderr.read() == '')\n"
         "print(here() == before, before)\n"
-        "c.settimeout(20)\n"
+        "c.settimeout(None)\n"
         "print(c.recv(1))\n"
     )
-    assert lines[:4] == ["v0 is off the network for 1 s", "False", "cut", "0 True"]
+    assert lines[:4] == ["v0 is off the network for 2 s", "False", "cut", "0 True"]
     assert lines[4].startswith("True (True, 65535, ['10.9.0.1'], [")
     assert "('10.8.0.0', '10.9.0.2', 7)" in lines[4]
     assert lines[5] == "b'b'"
@@ -204,16 +205,15 @@ def test_a_cut_takes_everything_off_and_brings_it_back() -> None:
 def test_a_cut_is_over_at_once_when_it_is_told_to_end() -> None:
     lines = in_network(
         "before = here()\n"
-        "p, ready = fault('cut', '60')\n"
+        "p, ready = fault('cut', '3600')\n"
         "q, refused = fault('cut', '60')\n"
         "print(q.wait(), refused, q.stderr.read().strip())\n"
-        "began = time.monotonic()\n"
         "p.send_signal(signal.SIGTERM)\n"
-        "print(p.wait(), time.monotonic() - began < 5, here() == before)\n"
+        "print(p.wait(), here() == before)\n"
     )
     assert lines == [
         "1  error: another fault of this node's network is under way; wait until it is over",
-        "0 True True",
+        "0 True",
     ]
 
 
@@ -230,9 +230,9 @@ def test_a_slow_link_holds_for_its_time_and_what_was_there_comes_back() -> None:
         "p, ready = fault('link', '4000000', '-', '3')\n"
         "print(ready)\n"
         "print(here())\n"
-        "print(0.3 < seconds() < 20)\n"
+        "slow = seconds(); print(slow > 0.3)\n"
         "print(p.wait(), here() == before)\n"
-        "print(seconds() < 0.3)\n"
+        "print(seconds() < slow)\n"
         "apply_link(1_000_000_000, None)\n"
         "before = here()\n"
         "p, ready = fault('link', '4000000', '-', '1', LAB_LINK_RATE_BITS='1000000000')\n"

@@ -20,7 +20,7 @@ from lab.task.forked import Cradle
 from lab.task.nursery import Imported
 from lab.task.states import Cause, State
 from lab.task.volume import cancel
-from tests.agents import ROOT, Stage, processes_with, wait_for
+from tests.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux forks")
 
@@ -105,9 +105,9 @@ class Home:
         """End the agents, and wait until the nurseries have ended, too."""
         for agent in self.stage.agents.values():
             agent.send_signal(signal.SIGTERM)
-            agent.wait(15)
+            agent.wait(PATIENCE_S)
         for process in self.nurseries:
-            process.wait(15)
+            process.wait(PATIENCE_S)
 
     def said(self, task: str) -> str:
         """What the agent said."""
@@ -125,7 +125,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     yield home
     home.stage.close()
     for process in home.nurseries:
-        process.wait(15)
+        process.wait(PATIENCE_S)
 
 
 LOOKS = """

@@ -21,6 +21,7 @@ from lab.gpus import Condition
 from lab.gpus.conditions import condition_of, fault_of
 from lab.gpus.locality import members, numa_node
 from lab.sizes import MIB
+from tests.agents import PATIENCE_S
 from tests.engine import ROOT
 from tests.nvml import BOXES, Box, Driver, load
 from tests.nvml.box import cpu_ids
@@ -207,7 +208,7 @@ def test_a_driver_that_hangs_does_not_keep_ctrl_c_from_ending_the_command(driver
             time.sleep(0.01)
         assert calls(box) == {"hang": 1}
         looking.send_signal(signal.SIGINT)
-        assert looking.wait(10) == -signal.SIGINT
+        assert looking.wait(PATIENCE_S) == -signal.SIGINT
     finally:
         looking.kill()
         looking.wait()

@@ -1,6 +1,6 @@
 """What of `tf.contrib` is arithmetic, on a TensorFlow that is a handful of names.
 
-Its numbers on the real one are in tests/e2e/test_printed_programs.py.
+Its numbers on the real one are in tests/e2e/test_tf1_programs.py.
 """
 
 from __future__ import annotations

@@ -155,6 +155,10 @@ def test_a_program_that_is_given_up_ends_though_a_thread_waits() -> None:
         "threading.Thread(target=threading.Event().wait).start(); leave('it hangs')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (1, f"{faults.ERROR}: it hangs\n")

@@ -78,12 +78,31 @@ def test_pins_may_be_indices_uuids_and_slices() -> None:
     }
 
 
+def test_a_plan_names_its_project_mode_and_config_and_its_nodes_gpus() -> None:
+    plan = place(TWO, box(2))
+    assert (plan.name, plan.mode, plan.cluster_sha256) == ("m", "uuid", TWO.sha256)
+    assert [(node.name, node.gpus) for node in plan.nodes] == [
+        ("tf1", (uuid_of(0),)),
+        ("tf2", (uuid_of(1),)),
+    ]
+
+
+def test_without_gpus_nothing_is_shared_and_no_memory_fraction_is_set() -> None:
+    description = cluster(
+        "{a: {gpus: 1}}", "{worker: {on: [a, a], share: true, gpu_memory_fraction: 0.4}}"
+    )
+    for task in place(description, take_inventory("none", description)).tasks:
+        assert (task.gpus, task.shares_gpus, task.gpu_memory_fraction) == ((), False, None)
+
+
 def test_two_names_of_one_gpu_are_found_out() -> None:
     description = cluster(
         f"{{a: {{gpus: [{uuid_of(1)}]}}, b: {{gpus: [1]}}}}", "{worker: {on: [a, b]}}"
     )
-    with pytest.raises(InputError, match=r"nodes\.b\.gpus: GPU 1 is GPU-00000001.*, which a has"):
+    with pytest.raises(InputError) as caught:
         place(description, box(2))
+    assert caught.value.what == f"nodes.b.gpus: GPU 1 is {uuid_of(1)}, which a has already"
+    assert caught.value.mend == "give every GPU to one node only"
 
 
 def test_a_box_that_is_too_small_names_the_shortage_and_the_ways_out() -> None:
@@ -91,8 +110,10 @@ def test_a_box_that_is_too_small_names_the_shortage_and_the_ways_out() -> None:
         place(TWO, box(1))
     assert caught.value.exit_code == 1
     assert caught.value.what == "'m' needs 2 GPUs, and this box has 1 GPU"
-    for way in ("clusters/", "--gpus index", "--gpus none"):
-        assert way in caught.value.mend
+    assert caught.value.mend == (
+        "choose a description of `clusters/` that fits, or `--gpus index` to render for another"
+        " box, or `--gpus none` for CPUs only"
+    )
 
 
 def test_what_the_box_must_have_counts_even_if_no_node_asks_for_it() -> None:
@@ -102,16 +123,36 @@ def test_what_the_box_must_have_counts_even_if_no_node_asks_for_it() -> None:
 
 
 def test_slices_are_given_by_their_uuid_only() -> None:
-    with pytest.raises(LabError, match="needs 2 GPUs, and this box has 1 GPU and 7 MIG slices"):
+    with pytest.raises(LabError) as caught:
         place(TWO, box(1, slices=7))
+    assert caught.value.what == (
+        "'m' needs 2 GPUs, and this box has 1 GPU and 7 MIG slices, which are given only by UUID"
+    )
+
+
+def test_pinned_slices_do_not_count_as_whole_gpus() -> None:
+    nodes = f"{{a: {{gpus: 2}}, b: {{gpus: [{mig_of(0)}]}}, c: {{gpus: [{mig_of(1)}]}}}}"
+    description = cluster(nodes, "{worker: {on: [a, b, c]}}")
+    assert len(place(description, box(2, slices=2)).nodes[0].gpus) == 2
+    with pytest.raises(LabError, match="'m' needs 2 GPUs, and this box has 1 GPU and 2 MIG slices"):
+        place(description, box(1, slices=2))
 
 
 @pytest.mark.parametrize("pin", ["7", uuid_of(7), mig_of(7)])
 def test_a_pinned_gpu_that_is_not_there_is_named(pin: str) -> None:
     description = cluster(f"{{a: {{gpus: [{pin}]}}}}", "{worker: {on: [a]}}")
     inventory = dataclasses.replace(box(8, slices=1), gpus=(*box(7).gpus, Gpu(8, uuid_of(8))))
-    with pytest.raises(LabError, match=f"nodes.a.gpus: this box has no GPU {pin}"):
+    with pytest.raises(LabError) as caught:
         place(description, inventory)
+    expected = f"nodes.a.gpus: this box has no GPU {pin} (it has {uuid_of(0)}, {uuid_of(1)}, "
+    assert caught.value.what.startswith(expected)
+    assert "--gpus none" in caught.value.mend
+
+
+def test_a_pin_on_a_box_without_gpus_is_named() -> None:
+    description = cluster(f"{{a: {{gpus: [{mig_of(7)}]}}}}", "{worker: {on: [a]}}")
+    with pytest.raises(LabError, match=r"has no GPU MIG-.* \(it has none\)"):
+        place(description, box(0))
 
 
 def test_without_gpus_nothing_is_pinned() -> None:
@@ -124,6 +165,7 @@ def test_uuids_of_another_box_stay_as_they_are() -> None:
     pinned = cluster(f"{{a: {{gpus: [{uuid_of(3)}]}}, b: {{}}}}", "{worker: {on: [a, b]}}")
     plan = place(pinned, take_inventory("index", pinned))
     assert gpus(plan) == {"worker-0": [uuid_of(3)], "worker-1": []}
+    assert plan.reasons[0] == f"a: {uuid_of(3)}: as pinned"
 
 
 @pytest.mark.parametrize("other", ["1", "[0]"])
@@ -131,8 +173,9 @@ def test_uuids_and_indices_of_another_box_cannot_be_told_apart(other: str) -> No
     mixed = cluster(
         f"{{a: {{gpus: [{uuid_of(3)}]}}, b: {{gpus: {other}}}}}", "{worker: {on: [a, b]}}"
     )
-    with pytest.raises(InputError, match=r"nodes\.b\.gpus"):
+    with pytest.raises(InputError, match=r"^nodes\.b\.gpus: other nodes pin UUIDs") as caught:
         place(mixed, take_inventory("index", mixed))
+    assert caught.value.mend == "pin UUIDs everywhere, or nowhere, to use `--gpus index`"
 
 
 def test_another_box_is_as_the_description_says_whatever_this_one_is(
@@ -314,7 +357,10 @@ def test_a_card_that_is_cut_is_not_given_as_a_whole(pin: str) -> None:
         assert f"nodes.a.gpus: GPU {pin} is cut into MIG slices ({mig_of(0)}, {mig_of(1)})" in str(
             caught.value
         )
-        assert "pin slices by their UUIDs" in caught.value.mend
+        assert caught.value.mend == (
+            "pin slices by their UUIDs, or let an administrator switch MIG off"
+            " (`nvidia-smi -mig 0`)"
+        )
     with pytest.raises(LabError, match="needs 4 GPUs, and this box has 3 GPUs and 2 MIG slices"):
         place(cluster("{a: {gpus: 4}}", "{worker: {on: [a]}}"), both)
 
@@ -322,18 +368,25 @@ def test_a_card_that_is_cut_is_not_given_as_a_whole(pin: str) -> None:
 @pytest.mark.parametrize(
     ("pins", "job", "expected"),
     [
-        ((mig_of(0), mig_of(1)), "{on: [a]}", "worker-0 would get 2 MIG slices, and CUDA"),
-        ((uuid_of(0), mig_of(1)), "{on: [a]}", "worker-0 would get 1 MIG slice and 1 GPU, and"),
-        ((mig_of(0), mig_of(1)), "{on: [a, a], share: true}", "worker-0 would get 2 MIG slices"),
+        ((mig_of(0), mig_of(1)), "{on: [a]}", "2 MIG slices"),
+        ((uuid_of(0), mig_of(1)), "{on: [a]}", "1 MIG slice and 1 GPU"),
+        ((mig_of(0), mig_of(1)), "{on: [a, a], share: true}", "2 MIG slices"),
     ],
 )
 def test_a_task_uses_one_slice_at_most(pins: tuple[str, ...], job: str, expected: str) -> None:
     nodes = f"{{a: {{gpus: [{', '.join(pins)}]}}}}"
     description = cluster(nodes, f"{{worker: {job}}}")
     for inventory in (box(1, slices=2), take_inventory("index", description)):
-        with pytest.raises(InputError, match=expected) as caught:
+        with pytest.raises(InputError) as caught:
             place(description, inventory)
-        assert "give every task one slice" in caught.value.mend
+        assert caught.value.what == (
+            f"jobs.worker.on.0: worker-0 would get {expected}, and CUDA shows a process that has a"
+            " MIG slice nothing beside that one"
+        )
+        assert caught.value.mend == (
+            "give every task one slice (`gpus: 1` in its job, as many pins on the node as tasks),"
+            " or whole cards only"
+        )
 
 
 def test_tasks_may_have_a_slice_each_and_share_one() -> None:

@@ -1,15 +1,15 @@
-"""The README's section of results says what the kept verdicts say."""
+"""`docs/results.md`, and the README's three counts, say what the kept verdicts say."""
 
 from __future__ import annotations
 
-import copy
 import importlib.util
-import json
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from lab.reproduce.claims import NAMES, load
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,35 +25,80 @@ def results() -> ModuleType:
 
 
 @pytest.fixture
-def kept(results: ModuleType) -> dict[str, Any]:
-    return {
-        name: json.loads((results.KEPT / f"{name}.json").read_text()) for name in results.IN_WORDS
-    }
+def kept(results: ModuleType) -> Any:
+    return results.kept()
 
 
-def test_the_readme_shows_what_was_judged(results: ModuleType, kept: dict[str, Any]) -> None:
+def test_the_page_and_the_readme_show_what_was_judged(results: ModuleType, kept: Any) -> None:
     text = (ROOT / "README.md").read_text()
     assert results.put(text, results.section(kept)) == text
+    assert (ROOT / "docs/results.md").read_text() == results.page(kept)
 
 
-def test_a_claim_that_fails_is_shown_so(results: ModuleType, kept: dict[str, Any]) -> None:
-    worse = copy.deepcopy(kept)
-    (claim,) = results.of(worse["book-async"], "last-tests-best")
-    claim["verdict"] = "OUTSIDE_BAND"
-    shown = results.section(worse)
-    assert "46 PASS, 1 OUTSIDE_BAND; 2 checks" in shown
-    assert "| the worker that ends last tests best | OUTSIDE_BAND |" in shown
-    assert "| the worker that ends last tests best | PASS |" in results.section(kept)
+@pytest.mark.parametrize("name", NAMES)
+def test_every_claim_has_been_judged_as_it_stands_today(name: str, kept: Any) -> None:
+    fields = ("words", "group", "source", "where", "note")
+    claims = {
+        each.id: tuple(getattr(each, field) for field in fields) for each in load(name).claims
+    }
+    result = kept.get(name, {"verdicts": []})
+    judged = {each["claim"]: tuple(each[f] for f in fields) for each in result["verdicts"]}
+    judged.pop("runs", None)
+    assert judged == (claims if name in kept else {})
 
 
-def test_figures_and_commands_are_there(results: ModuleType, kept: dict[str, Any]) -> None:
-    shown = results.section(kept)
-    figures = [part.partition(")")[0] for part in shown.split("](")[1:]]
+def verdict(claim: str, group: str, word: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "claim": claim, "words": claim, "group": group, "source": "book", "where": "the text",
+        "note": "", "source_value": None, "band": None, "verdict": word, "why": "",
+        "ours": {"mean": None, "low": None, "high": None, "n": 0}, **fields,
+    }  # fmt: skip
+
+
+def judged(*verdicts: Any) -> dict[str, Any]:
+    return {
+        "name": "staleness", "source": "a source", "made": "2026-01-01T00:00:00Z",
+        "load_average": 0.5, "runs": ["a-run", "b-run"], "verdicts": verdicts,
+    }  # fmt: skip
+
+
+def test_a_claim_that_fails_is_shown_and_counted(results: ModuleType) -> None:
+    found = {
+        "book-async": judged(
+            verdict("a", "independent", "PASS", why="hidden", band={"low": 1, "high": 1}),
+            verdict("b: w0", "fitted", "PASS", note="fitted to it"),
+            verdict("b: w1", "fitted", "OUTSIDE_BAND", note="fitted to it", why="2% off"),
+            verdict("c", "uncounted", "TOO_GOOD"),
+        ),
+        "staleness": judged(
+            verdict("d", "independent", "OUTSIDE_BAND", why="p 0.4"), verdict("e", "own", "PASS")
+        ),
+    }
+    assert results.section(found).splitlines()[3:6] == [
+        "| independent claims | 1 PASS, 1 OUTSIDE_BAND |",
+        "| claims that follow from a fitted start | 1 PASS, 1 OUTSIDE_BAND |",
+        "| checks of our own | 1 PASS |",
+    ]
+    assert "`lab reproduce blog-sync` has not been judged yet." in results.section(found)
+    shown = results.page(found)
+    assert "| staleness | 1 OUTSIDE_BAND | none | 1 PASS |" in shown
+    assert "| all | 1 PASS, 1 OUTSIDE_BAND | 1 PASS, 1 OUTSIDE_BAND | 1 PASS |" in shown
+    assert "OUTSIDE_BAND: 2% off |" in shown
+    assert shown.count("Fitted to it (b).") == 1
+    assert "### Not counted: 1 TOO_GOOD" in shown
+    assert "hidden" not in shown
+    assert "`lab reproduce blog-sync` has not been judged yet." in shown
+    assert "has not been judged yet" not in results.page(dict.fromkeys(NAMES, judged()))
+
+
+def test_figures_and_commands_are_there(results: ModuleType) -> None:
+    shown = results.page(dict.fromkeys(NAMES, judged()))
+    figures = [part.partition(")")[0] for part in shown.split("](")[1:] if ".png" in part]
     assert len(figures) == 3
-    assert all((ROOT / figure).is_file() for figure in figures)
-    assert shown.count("`lab report ") == 2
-    assert shown.count("\nlab reproduce book-") == 2
-    assert not any(run in shown for result in kept.values() for run in result["runs"])
+    assert all((ROOT / "docs" / figure).is_file() for figure in figures)
+    assert shown.count("\nlab reproduce ") == len(NAMES)
+    assert "2 runs, made 2026-01-01. The load average of the machine was 0.5" in shown
+    assert "a-run" not in shown
 
 
 def test_a_readme_without_its_marks_is_left_alone(results: ModuleType) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from lab.cluster import parse_cluster
 from lab.errors import DescriptionError, InputError, LabError
-from lab.gpus import take_inventory
+from lab.gpus import Inventory, take_inventory
 from lab.plan import Plan, PlannedNode, PlannedTask, place
 from lab.render import (
     Recorded,
@@ -29,6 +29,7 @@ from lab.render import (
 )
 from lab.render import emit as emitter
 from lab.render.emit import Block, Variable, compose_yaml
+from lab.sizes import GIB
 
 ROOT = Path(__file__).parents[2]
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -54,6 +55,17 @@ def test_only_a_variable_keeps_its_dollar() -> None:
 @pytest.mark.parametrize("text", ["on", "no", "null", "~", "010", "1:30", "1_000", "0o7", "2222"])
 def test_a_text_that_looks_like_something_else_is_quoted(text: str) -> None:
     assert compose_yaml({"a": text}, {}) == f'a: "{text}"\n'
+
+
+def test_a_text_of_other_letters_stays_readable() -> None:
+    assert compose_yaml({"a": "\N{LATIN SMALL LETTER E WITH ACUTE}"}, {}) == (
+        "a: \N{LATIN SMALL LETTER E WITH ACUTE}\n"
+    )
+
+
+def test_a_comment_stands_above_its_key_whatever_the_value_holds() -> None:
+    text = compose_yaml({"name": "a:b:c"}, {"name": "The name."})
+    assert text == "# The name.\nname: a:b:c\n"
 
 
 def test_blocks_are_named_and_merged_in_order() -> None:
@@ -122,11 +134,31 @@ def test_the_mode_none_is_for_cpus() -> None:
     assert "device_ids" not in text
 
 
+def test_the_older_tensorflow_has_an_image_of_its_own_with_horovod() -> None:
+    text = render_file(ROOT / "cluster.yaml", "index", tensorflow="2.15")
+    assert read_recorded(text) == Recorded("index", "2.15")
+    assert "image: ${LAB_HERITAGE_IMAGE:-lab:heritage-cuda}\n" in text
+    build = yaml.safe_load(text)["services"]["tf1"]["build"]
+    assert build["args"] == {
+        "BASE_IMAGE": "${LAB_BASE_IMAGE:-python:3.11-slim-bookworm}",
+        "TENSORFLOW": "${LAB_HERITAGE_TENSORFLOW:-tensorflow[and-cuda]==2.15.1}",
+        "HOROVOD": "horovod==0.28.1",
+        "HOROVOD_GPU_OPERATIONS": "${LAB_HOROVOD_GPU_OPERATIONS:-}",
+    }
+
+
 def test_a_description_without_ps_is_ended_by_its_first_task() -> None:
     data = b"version: 1\nname: m\nnodes: {a: {}}\njobs: {chief: {on: [a]}, worker: {on: [a]}}\n"
     cluster = parse_cluster(data, "x")
     text = render(place(cluster, take_inventory("index", cluster)))
     assert "--exit-code-from chief-0\n" in text
+
+
+def test_a_ps_ends_a_config_also_when_its_job_comes_last() -> None:
+    data = b"version: 1\nname: m\nnodes: {a: {}}\njobs: {worker: {on: [a]}, ps: {on: [a]}}\n"
+    cluster = parse_cluster(data, "x")
+    text = render(place(cluster, take_inventory("index", cluster)))
+    assert "--exit-code-from ps-0\n" in text
 
 
 def test_the_source_is_named_from_the_rendered_file(
@@ -142,10 +174,18 @@ def test_the_source_is_named_from_the_rendered_file(
     assert render_file(description, "index", relative_to=tmp_path) == relative
 
 
-def test_notices_are_said() -> None:
+def test_notices_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     render_file(ROOT / "clusters" / "book.yaml", "index", say=said.append)
     assert said == []
+    description = tmp_path / "cluster.yaml"
+    description.write_text("version: 1\nname: m\nnodes: {a: {}}\njobs: {worker: {on: [a]}}\n")
+    notices = ("no driver", "no CPUs")
+    monkeypatch.setattr(
+        "lab.render.take_inventory", lambda *_: Inventory("none", (), 4, GIB, notices)
+    )
+    render_file(description, "auto", say=said.append)
+    assert said == list(notices)
 
 
 def test_nothing_is_written_of_a_description_with_faults(tmp_path: Path) -> None:
@@ -165,16 +205,37 @@ def test_a_stale_file_is_shown_with_its_control_characters_visible(tmp_path: Pat
     )
     file.write_bytes(b"same\r\n")
     assert stale_diff(file, "same\n") == f"{file}: its line ends differ\n"
+    assert stale_diff(file, "same\r\n") == ""
+
+
+def test_a_missing_file_counts_as_empty(tmp_path: Path) -> None:
+    file = tmp_path / "docker-compose.yml"
+    assert recorded(file) is None
+    assert stale_diff(file, "") == ""
+    assert stale_diff(file, "new\n") == (
+        f"--- {file}\n+++ {file} (rendered again)\n@@ -0,0 +1 @@\n+new\n"
+    )
+
+
+def test_the_config_is_named_cluster_yaml_by_default() -> None:
+    text = render(plan_file(ROOT / "cluster.yaml", "index"))
+    assert text.startswith("# Rendered from cluster.yaml by ")
 
 
 def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--output"):
+    with pytest.raises(InputError) as unreadable:
         recorded(tmp_path)
-    with pytest.raises(LabError, match="--output"):
+    assert unreadable.value.what == f"{tmp_path} cannot be read (Is a directory)"
+    with pytest.raises(LabError) as unwritable:
         write(tmp_path, "text")
+    assert unwritable.value.what == f"{tmp_path} cannot be written (Is a directory)"
     (tmp_path / "file").touch()
-    with pytest.raises(LabError, match="--output"):
-        write(tmp_path / "file" / "out.yml", "text")
+    below_a_file = tmp_path / "file" / "out.yml"
+    with pytest.raises(LabError) as neither:
+        write(below_a_file, "text")
+    assert neither.value.what == f"{below_a_file} cannot be written (File exists)"
+    for caught in (unreadable, unwritable, neither):
+        assert caught.value.mend == "name another file with `--output`"
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,7 +250,8 @@ def test_nothing_of_a_run_becomes_markup(home: Path) -> None:
 
 def test_a_run_without_records_has_a_page_that_says_so(home: Path) -> None:
     run = RunDir(home / FIRST)
-    run.create(RunInfo(FIRST, "async", state=State.FAILED, reason="no memory", collected=True))
+    facts = {"reason": "no memory", "submitted_unix": 1.0, "collected": True}
+    run.create(RunInfo(FIRST, "async", state=State.FAILED, **facts))
     (run.path / "figures").mkdir()
     (run.path / "figures" / "loss.png").write_bytes(b"an older report's")
     assert report("last") == 0
@@ -375,6 +376,10 @@ def test_the_verdicts_stand_beside_the_source(home: Path) -> None:
         "words": "worker 0 tests 0.8865",
         "unit": "",
         "why": "in the band",
+        "group": "independent",
+        "source": "book",
+        "where": "the printed log",
+        "note": "of one worker",
     }
     good = {**claim, "source_value": 0.8865, "ours": {"mean": 0.8871, "low": 0.885, "high": 0.8892,
             "n": 5}, "band": {"low": 0.88, "high": 0.895}, "verdict": "PASS"}  # fmt: skip
@@ -386,9 +391,10 @@ def test_the_verdicts_stand_beside_the_source(home: Path) -> None:
     )  # fmt: skip
     assert report("last", "--verdicts", "r.json") == 0
     page = page_of(home / FIRST / "report.html")
-    assert ["worker 0 tests 0.8865", "0.8865", "0.8871 ±0.0021 (n = 5)", "0.8800-0.8950",
+    assert ["worker 0 tests 0.8865 (of one worker)", "independent", "book: the printed log",
+            "0.8865", "0.8871 ±0.0021 (n = 5)", "0.8800-0.8950",
             "✓ pass: in the band"] in page.rows  # fmt: skip
-    assert ["sync", NONE, NONE, NONE, "? not comparable"] in page.rows
+    assert ["sync", NONE, NONE, NONE, NONE, NONE, "? not comparable"] in page.rows
     assert "1 of the 2 runs that were judged is not on this page." in page.text
 
 
@@ -554,10 +560,11 @@ def test_numbers_of_claims_are_those_of_the_terminal() -> None:
     assert [compared(value) for value in values] == shown
     for runs in (2, 5):
         ours = judge.Ours(10_900.0, 10_678.1, 11_113.9, runs)
-        judged = judge.Verdict("c", "words", None, ours, "", Interval(1.5, 2), judge.Word.PASS, "")
-        _, _, said, band, _ = view._row(judged)
+        judged = judge.Verdict("c", "words", None, ours, "", Interval(1.5, 2), judge.Word.PASS, "",
+                                "own", "lab", "here", "")  # fmt: skip
+        _, _, said, band, _ = view._row(judged, "")
         (row,) = verdicts([msgspec.convert(json.loads(json.dumps(asdict(judged))), Verdict)]).rows
-        assert row[2:4] == (f"{said} (n = {runs})", band)
+        assert row[4:6] == (f"{said} (n = {runs})", band)
 
 
 def test_a_mean_has_an_interval_from_two_runs_on() -> None:

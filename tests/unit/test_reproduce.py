@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -10,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from lab.reproduce.claims import NAMES, Source, load
+from lab.reproduce.claims import GROUPS, NAMES, SOURCES, Source, load
 from lab.reproduce.figures import RunFigures, Step, WorkerFigures
 from lab.reproduce.judge import Verdict, Word, judge
 from lab.reproduce.oracle import load_trainings, of_mode
 from lab.reproduce.view import verdicts_table
-from tests.unit.reproducing import chapter_run, training
+from tests.unit.reproducing import bare_run, chapter_run, training
 
 SEEDS = (1, 2, 3)
 BOOK = load("book-async")
@@ -53,6 +54,36 @@ def test_every_printed_number_of_the_table_is_a_claim() -> None:
     assert (len(table), len(losses)) == (15, 15)
     assert found["global-step.worker-2.epoch-9"].source_value == 37_367
     assert all(each.ours.n == 3 for each in [*table, *losses])
+
+
+def test_the_15_losses_are_weak_one_by_one_and_count_together() -> None:
+    found = verdicts(good_runs())
+    single = [each for name, each in found.items() if name.startswith("loss.")]
+    assert {each.group for each in single} == {"uncounted"}
+    assert {each.note for each in single} == {"weak: a single batch's loss"}
+    printed = [each.source_value for each in single if each.source_value is not None]
+    together = found["losses"]
+    assert together.source_value == pytest.approx(statistics.geometric_mean(printed))
+    assert together.group == "independent"
+    assert together.band is not None
+    assert together.band.high / together.band.low < 1.5
+    assert min(each.band.high / each.band.low for each in single if each.band is not None) > 2.5
+
+
+def test_the_steps_that_follow_from_the_fitted_start_are_counted_apart() -> None:
+    claims = BOOK.claims
+    fitted = [claim for claim in claims if claim.group == "fitted"]
+    assert [claim.id.partition(".")[0] for claim in fitted] == ["global-step"] * 15
+    assert all("the offset is fitted" in claim.note for claim in fitted)
+    blog = [claim for claim in load("blog-async").claims if claim.group == "fitted"]
+    assert len(blog) == 17
+    assert all("both offsets are fitted" in claim.note for claim in blog)
+    # A run is given these values, and cannot have others.
+    set_up = {claim.id for claim in claims if claim.note.startswith("set-up")}
+    assert set_up == {"learning-rate", "batch-size", "epochs"}
+    assert {claim.group for claim in claims if claim.id in set_up} == {"uncounted"}
+    own = {claim.id for claim in claims if claim.group == "own"}
+    assert own == {"updates-lost", "late-loss", "last-tests-best", "late-starter", "long-overlap"}
 
 
 def test_a_quarter_of_the_updates_lost_is_caught_by_the_probe_and_without_it() -> None:
@@ -265,7 +296,7 @@ def test_a_loss_that_is_no_number_is_outside_and_can_be_shown() -> None:
 
 
 def test_synchronous_workers_without_a_record_march_in_no_step() -> None:
-    run = replace(chapter_run(1), workers=(WorkerFigures(()),) * 3)
+    run = bare_run(*[WorkerFigures(())] * 3)
     found = verdicts([run], load("book-sync"))
     assert found["in-step"].verdict is Word.INSUFFICIENT_RUNS
 
@@ -275,12 +306,7 @@ def late(begins: int, epochs: int = 2) -> RunFigures:
     made = 550 * epochs
     others = WorkerFigures((Step(made, 2 * made, epochs - 1, True, 1.0, 1.0),))
     last = WorkerFigures((Step(110, begins + 110, 0, False, 2.0, 10.0),))
-    return replace(
-        chapter_run(1),
-        parameters={"epochs": epochs},
-        start={"worker-2": "10s"},
-        workers=(others, others, last),
-    )
+    return bare_run(others, others, last, parameters={"epochs": epochs}, start={"worker-2": "10s"})
 
 
 @pytest.mark.parametrize(("begins", "word"), [(2_200, Word.PASS), (2_199, Word.OUTSIDE_BAND)])
@@ -312,47 +338,10 @@ def test_a_late_starters_steps_count_also_where_none_has_a_record_of_its_own() -
     assert verdicts([], source, late=[none])["late-starter"].verdict is Word.PASS
 
 
-def paced(source_role: str, slowed_pace: float, others_pace: float) -> RunFigures:
-    """Twelve epochs in which worker 0 has one pace, and the others another, in epochs a second."""
-    assert source_role in {"sync", "async"}
-
-    def worker(pace: float) -> WorkerFigures:
-        steps = [Step(550 * e, 550 * e, e - 1, True, 1.0, e / pace) for e in range(1, 13)]
-        return WorkerFigures(tuple(steps))
-
-    return replace(
-        chapter_run(1),
-        experiment=source_role,
-        faults=("slow:0.3 worker-0",),
-        workers=(
-            replace(worker(slowed_pace), disturbed=("slow:0.3 worker-0",)),
-            worker(others_pace),
-            worker(others_pace),
-        ),
-    )
-
-
-@pytest.mark.parametrize(
-    ("claim", "role", "slowed", "others", "word"),
-    [
-        ("slowest-sets-pace", "slowed-sync", 1.0, 1.0, Word.PASS),
-        ("slowest-sets-pace", "slowed-sync", 1.0, 1.3, Word.OUTSIDE_BAND),
-        ("slowest-sets-pace", "slowed-sync", 1.3, 1.0, Word.OUTSIDE_BAND),
-        ("others-run-ahead", "slowed-async", 1.0, 3.0, Word.PASS),
-        ("others-run-ahead", "slowed-async", 1.0, 1.0, Word.OUTSIDE_BAND),
-    ],
-)
-def test_the_slowest_worker_sets_the_pace(
-    claim: str, role: str, slowed: float, others: float, word: Word
-) -> None:
-    run = paced(role.partition("-")[2], slowed, others)
-    assert verdicts([], load("book-sync"), **{role: [run]})[claim].verdict is word
-
-
 def test_a_worker_that_was_to_be_slowed_and_was_not_sets_no_pace() -> None:
-    run = paced("sync", 1.0, 1.0)
-    blind = replace(run, workers=tuple(replace(worker, disturbed=()) for worker in run.workers))
-    found = verdicts([], load("book-sync"), **{"slowed-sync": [blind]})["slowest-sets-pace"]
+    steps = [Step(550 * e, 550 * e, e - 1, True, 1.0, float(e)) for e in range(1, 13)]
+    run = bare_run(*[WorkerFigures(tuple(steps))] * 3, faults=("slow:0.3 worker-0",))
+    found = verdicts([], load("book-sync"), **{"slowed-sync": [run]})["slowest-sets-pace"]
     assert found.verdict is Word.INSUFFICIENT_RUNS
     assert "0 epochs beside a worker that was slowed" in found.why
 
@@ -372,7 +361,7 @@ def losses(spread: float, updates: int, workers: int) -> RunFigures:
         ]
         return WorkerFigures(tuple(steps))
 
-    return replace(chapter_run(1), workers=tuple(worker(index) for index in range(3)))
+    return bare_run(*map(worker, range(3)))
 
 
 def test_the_mean_of_three_losses_is_steadier_than_one_of_them() -> None:
@@ -398,11 +387,8 @@ def test_the_blogs_losses_are_those_of_a_run_or_not() -> None:
             Step(700 + n, 2_100 + n, 1, False, loss * factor, 1.0)
             for n, loss in enumerate(printed * 3)
         )
-        run = replace(
-            chapter_run(1),
-            experiment="async-mlp",
-            parameters={"global_steps": 50_000},
-            workers=(WorkerFigures(steps),),
+        run = bare_run(
+            WorkerFigures(steps), experiment="async-mlp", parameters={"global_steps": 50_000}
         )
         return verdicts([run], source)["loss-early"].verdict
 
@@ -421,6 +407,10 @@ def test_every_source_can_be_read_and_no_claim_has_another_ones_name(name: str) 
     ids = [claim.id for claim in source.claims]
     assert len(ids) == len(set(ids))
     assert all(claim.where and claim.words for claim in source.claims)
+    assert {claim.group for claim in source.claims} <= GROUPS.keys()
+    assert {claim.source for claim in source.claims} <= SOURCES.keys()
+    # A check of our own is made by nobody else, and every other claim has its source.
+    assert all((claim.group == "own") == (claim.source == "lab") for claim in source.claims)
     assert {claim.role for claim in source.claims} <= source.recipes.keys()
 
 

@@ -17,7 +17,7 @@ from lab.task.states import State
 from tests.unit.fakes import Boots, FakeEnvironment, end, record, train, write_records
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ("mnist_async.py", "mnist_sync.py", "async_fast.py", "sync_fast.py")
+SCRIPTS = ("mnist_async.py", "mnist_sync.py", "async_fast.py", "sync_fast.py", "staleness.py")
 
 
 @pytest.fixture
@@ -69,6 +69,9 @@ def test_each_kind_of_run_is_made_with_recorded_seeds_and_the_books_start(
     out, err = capsys.readouterr()
     assert "global steps in all" in out
     assert "OUTSIDE" in out
+    assert "Claims that follow from a fitted start\n" in out
+    assert "the offset is fitted" in out
+    assert "  independent claims: " in out
     assert "4/4 run=whole" in err
     assert "claims are not reproduced, " in err
 
@@ -84,6 +87,19 @@ def test_quick_runs_the_quick_listings(environment: FakeEnvironment) -> None:
     ]  # fmt: skip
 
 
+def test_runs_with_another_number_of_workers_have_an_environment_of_their_own(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce("staleness", "--repeats", "1", "--gpus", "none")
+    asked = environment.runs()
+    assert [len([task for task in each.tasks() if "worker" in task]) for each in asked] == [
+        1, 1, 1, 4, 4, 4,
+    ]  # fmt: skip
+    given = [(flags(each)["learning_rate"], flags(each)["batch_size"]) for each in asked]
+    assert given == [("1", "100"), ("0.1", "100"), ("1", "20")] * 2
+    assert "6/6 run=several-small-batch" in capsys.readouterr().err
+
+
 def test_what_is_written_is_what_a_report_reads(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,7 +108,12 @@ def test_what_is_written_is_what_a_report_reads(
     (path,) = made()
     written = json.loads(path.read_text())
     assert written == printed
-    assert set(written) == {"name", "source", "made", "verdicts", "runs"}
+    assert set(written) == {"name", "source", "made", "counts", "verdicts", "runs"}
+    assert set(written["counts"]) == {"independent", "fitted", "own", "uncounted"}
+    assert written["counts"]["fitted"] == {"OUTSIDE_BAND": 15}
+    assert sum(sum(each.values()) for each in written["counts"].values()) == len(
+        written["verdicts"]
+    )
     assert written["runs"] == [each.run_id for each in environment.runs()]
     verdict = next(each for each in written["verdicts"] if each["claim"] == "global-steps")
     assert verdict == {
@@ -104,6 +125,10 @@ def test_what_is_written_is_what_a_report_reads(
         "band": {"low": 82500.0, "high": 82500.0},
         "verdict": "OUTSIDE_BAND",
         "why": "1 of 1 runs differ",
+        "group": "independent",
+        "source": "book",
+        "where": "the printed log, the last line of worker 2",
+        "note": "",
     }
 
 
@@ -163,6 +188,22 @@ def test_a_run_that_fails_is_in_the_result(
     assert (failed["verdict"], failed["ours"]["mean"]) == ("OUTSIDE_BAND", 1.0)
 
 
+def test_a_run_that_did_not_start_is_not_judged(
+    environment: FakeEnvironment,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def up(*_: object, **__: object) -> None:
+        raise LabError("port 2222 is in use", "end the program that uses it")
+
+    monkeypatch.setattr(Boots, "up", up)
+    assert reproduce("book-async", "--repeats", "1", "--gpus", "none") == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.splitlines()[-1] == "error: port 2222 is in use; end the program that uses it"
+    assert list(Path("runs").iterdir()) == []
+
+
 def test_an_interrupt_leaves_what_was_made_and_its_verdicts(
     environment: FakeEnvironment,
     capsys: pytest.CaptureFixture[str],
@@ -179,7 +220,7 @@ def test_an_interrupt_leaves_what_was_made_and_its_verdicts(
     monkeypatch.setattr(module, "conduct", interrupted)
     assert reproduce("book-async", "--gpus", "none") == 130
     out, err = capsys.readouterr()
-    assert "2 runs: " in out  # the one that was interrupted, too: it is no success
+    assert "\n2 runs\n" in out  # the one that was interrupted, too: it is no success
     assert "interrupted in run 2 of 5 for book-async" in err
     assert environment.is_down
     assert len(made()) == 1
@@ -240,7 +281,7 @@ def test_where_nothing_can_be_kept_the_verdicts_are_shown(
     capsys.readouterr()
     assert reproduce("book-async", "--runs", run, "--runs-dir", "kept/here") == 1
     out, err = capsys.readouterr()
-    assert "1 run: " in out
+    assert "\n1 run\n" in out
     assert "error: the verdicts on book-async cannot be kept in kept/here: Not a directory" in err
 
 
@@ -250,7 +291,7 @@ def test_where_nothing_can_be_kept_the_verdicts_are_shown(
         (("book-async", "--runs", "last", "--quick"), "--quick is for runs to be made"),
         (("book-async", "--runs", "last", "--repeats", "3"), "--repeats is for runs to be made"),
         (("book-async", "--runs", "last", "--seed", "0"), "--seed is for runs to be made"),
-        (("book",), "book-async, book-sync, blog-async, blog-sync or all"),
+        (("book",), "book-async, book-sync, blog-async, blog-sync, staleness or all"),
         (("book-async", "--repeats", "0"), "from 1 to 100"),
         (("book-async", "--runs", ","), "runs, such as last"),
         (("book-async", "--runs", "nothing"), "no run"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,17 @@ from rich.console import Console
 
 from lab.reproduce import statistics
 from lab.reproduce.claims import NAMES, Source, load
-from lab.reproduce.figures import Step, read_figures
+from lab.reproduce.figures import Step, WorkerFigures, read_figures
 from lab.reproduce.judge import Ours, Verdict, Word
 from lab.reproduce.numbers import band, mean_of_runs
-from lab.reproduce.recipes import MODES, points, role_of_point, role_of_run, wanted
+from lab.reproduce.recipes import MODES, crews, points, role_of_point, role_of_run, wanted
+from lab.reproduce.result import as_json, path_of
 from lab.reproduce.statistics import Interval
-from lab.reproduce.view import counts, reasons, verdicts_table
+from lab.reproduce.view import counts, grouped, notes, reasons, verdicts_table
 from lab.run.directory import RunDir, RunInfo
 from lab.task.experiments import EXPERIMENTS
 from lab.task.states import State
-from tests.unit.reproducing import chapter_run
+from tests.unit.reproducing import bare_run
 
 
 def a_run(home: Path, records: list[object], **fields: Any) -> RunDir:
@@ -70,6 +73,12 @@ def test_figures_are_read_from_records(tmp_path: Path) -> None:
     assert (found.accuracy, found.updates_lost, found.global_steps) == (0.8, 10, 1700)
 
 
+def test_a_record_may_be_all_zeros(tmp_path: Path) -> None:
+    zeros = {"kind": "step", "epoch": 0, "local_step": 0, "global_step": 0}
+    (worker,) = read_figures(a_run(tmp_path, [{**zeros, "loss": 0.0, "elapsed_s": 0.0}])).workers
+    assert worker.steps == (Step(0, 0, 0, False, 0.0, 0.0),)
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -85,15 +94,20 @@ def test_a_record_that_makes_no_sense_is_passed_over(tmp_path: Path, bad: str) -
 
 def test_a_run_has_the_role_that_its_start_and_faults_tell() -> None:
     book, sync, blog = load("book-async"), load("book-sync"), load("blog-async")
-    whole = chapter_run(1, own=(1, 1, 0), joins=2)
     slowed = ("slow:0.3,60s worker-0",)
 
     def role(
-        source: Source, experiment: str, start: Any = None, faults: Any = (), **flags: Any
+        source: Source,
+        experiment: str,
+        start: Any = None,
+        faults: Any = (),
+        workers: int = 3,
+        **flags: Any,
     ) -> str | None:
-        run = replace(
-            whole, experiment=experiment, start=start or {}, faults=faults, parameters=flags
-        )
+        run = bare_run(
+            *[WorkerFigures(())] * workers, experiment=experiment, start=start or {},
+            faults=faults, parameters=flags,
+        )  # fmt: skip
         return role_of_run(run, source)
 
     assert role(book, "async-fast") == role(book, "async", {"worker-2": "after 9 steps"}) == "whole"
@@ -113,6 +127,15 @@ def test_a_run_has_the_role_that_its_start_and_faults_tell() -> None:
     assert role(sync, "sync", faults=("no fault",), epochs=12) is None
     assert role(blog, "async-mlp") == "whole"
     assert role(blog, "async") is None
+    stale = load("staleness")
+    flags = {"learning_rate": 1.0, "batch_size": 100, "global_steps": 300, "pause": 0.03}
+    assert role(stale, "staleness", **flags) is None  # of three workers
+    assert role(stale, "staleness", workers=1, **flags) == "alone"
+    assert role(stale, "staleness", workers=4, **flags) == "several"
+    assert (
+        role(stale, "staleness", workers=4, **{**flags, "batch_size": 20}) == "several-small-batch"
+    )
+    assert role(stale, "staleness", workers=1, **{**flags, "pause": 0.01}) is None
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -127,25 +150,30 @@ def test_the_runs_of_a_source_can_be_made(name: str, quick: bool) -> None:
             experiment.flags[flag].parse(str(value))
         roles.add((MODES[asked.experiment], recipe.role))
     assert len(roles) == len(source.recipes)
-    made = [(role_of_point(point), point.repeat) for point in points(source, 3)]
-    assert made[0] == ("whole", 0)
+    several = [points(source, 3, workers) for workers in crews(source)]
+    made = [(role_of_point(point), point.repeat) for share in several for point in share]
+    first = next(iter(source.recipes))
+    assert made[0] == (first, 0)
     assert {role for role, _ in made} == source.recipes.keys()
-    assert sum(role == "whole" for role, _ in made) == 3
+    assert sum(role == first for role, _ in made) == 3
+    assert len(made) == len(set(made))
 
 
 def test_few_claims_fit_into_80_columns() -> None:
     verdicts = [
         Verdict(
             "a", "global step: w2, epoch 49", 82_499.0, Ours(82_499.5, 81_000, 83_000, 3),
-            "steps", Interval(80_849, 84_149), Word.OUTSIDE_BAND, "off",
+            "steps", Interval(80_849, 84_149), Word.OUTSIDE_BAND, "off", "fitted", "book",
+            "the printed log", "fitted to it",
         ),
         Verdict(
             "b", "asynchronously, the others run ahead [of all]", None, Ours(0.12345, 0.1, 0.2, 3),
-            "", Interval(0.1, 0.2), Word.NOT_COMPARABLE, "off",
+            "", Interval(0.1, 0.2), Word.NOT_COMPARABLE, "off", "independent", "book", "the text",
+            "",
         ),
         Verdict(
             "c", "global counts vary", None, Ours(0.94, 0.9, 0.98, 3), "of stretches", None,
-            Word.INSUFFICIENT_RUNS, "few",
+            Word.INSUFFICIENT_RUNS, "few", "independent", "book", "the text", "",
         ),
     ]  # fmt: skip
     text = io.StringIO()
@@ -160,6 +188,137 @@ def test_few_claims_fit_into_80_columns() -> None:
     assert counts(verdicts) == "1 OUTSIDE_BAND, 1 INSUFFICIENT_RUNS, 1 NOT_COMPARABLE"
     assert reasons(verdicts[:2]) == ["a: OUTSIDE_BAND: off", "b: NOT_COMPARABLE: off"]
     assert reasons([verdicts[0]] * 3) == ["a and 2 more: OUTSIDE_BAND: off"]
+    assert notes(verdicts) == ["a: fitted to it"]
+    assert notes([verdicts[0]] * 3) == ["a and 2 more: fitted to it"]
+    # Each place stands once.
+    assert shown.count("book: the printed log") == shown.count("book: the text") == 1
+    groups = {group: [each.claim for each in found] for group, found in grouped(verdicts).items()}
+    assert groups == {"independent": ["b", "c"], "fitted": ["a"]}
+
+
+def a_verdict(words: str, word: Word, **changes: Any) -> Verdict:
+    """A claim of the book's log with ours of 82,499.5 in a band."""
+    fields: dict[str, Any] = {
+        "claim": "a",
+        "words": words,
+        "source_value": 82_499.0,
+        "ours": Ours(82_499.5, 81_000, 83_000, 3),
+        "unit": "steps",
+        "band": Interval(80_849, 84_149),
+        "verdict": word,
+        "why": "off",
+        "group": "fitted",
+        "source": "book",
+        "where": "the printed log",
+        "note": "",
+    }
+    return Verdict(**{**fields, **changes})
+
+
+def test_the_table_of_verdicts() -> None:
+    nothing = Ours(None, None, None, 0)
+    alone = {"source_value": None, "band": None}
+    verdicts = [
+        a_verdict("global step: w2, epoch 49", Word.OUTSIDE_BAND),
+        a_verdict("global step: w0, epoch 9", Word.PASS),
+        a_verdict(
+            "[of all] others run ahead of it", Word.INSUFFICIENT_RUNS, **alone,
+            ours=Ours(0.94, 0.9, 0.98, 3), unit="of stretches", where="the text",
+        ),
+        a_verdict("asynchronously, the loss is as before", Word.TOO_GOOD, ours=nothing),
+        a_verdict("nothing printed", Word.NOT_COMPARABLE, source_value=None),
+        a_verdict("nothing expected", Word.NOT_COMPARABLE, band=None),
+    ]  # fmt: skip
+    text = io.StringIO()
+    Console(file=text, width=80).print(verdicts_table(verdicts))
+    assert [line.rstrip() for line in text.getvalue().splitlines()] == [
+        "claim                      source       ours, 95%   band of ours  verdict",
+        "─" * 79,
+        "global step: w2, epoch 49  82,499   82,500 ±1,000  80,849-84,149  OUTSIDE_",
+        "book: the printed log                                             BAND",
+        "global step: w0, epoch 9   82,499   82,500 ±1,000  80,849-84,149  PASS",
+        "[of all] others run ahead          0.9400 ±0.0400                 INSUFFICIENT_",
+        "of it                                of stretches                 RUNS",
+        "book: the text",
+        "asynchronously, the loss   82,499                  80,849-84,149  TOO_",
+        "is as before                                                      GOOD",
+        "book: the printed log",
+        "nothing printed                     82,500 ±1,000  80,849-84,149  NOT_",
+        "                                                                  COMPARABLE",
+        "nothing expected           82,499   82,500 ±1,000                 NOT_",
+        "                                                                  COMPARABLE",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("word", "style"),
+    [
+        (Word.PASS, "\x1b[32mPASS"),
+        (Word.OUTSIDE_BAND, "\x1b[1;31mOUTSIDE_"),
+        (Word.TOO_GOOD, "\x1b[1;31mTOO_"),
+        (Word.INSUFFICIENT_RUNS, "\x1b[33mINSUFFICIENT_"),
+        (Word.NOT_COMPARABLE, "\x1b[2mNOT_"),
+    ],
+)
+def test_a_verdict_has_its_colour_and_a_place_is_dim(word: Word, style: str) -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=80, force_terminal=True, color_system="standard")
+    console.print(verdicts_table([a_verdict("global step", word)]))
+    assert style in text.getvalue()
+    assert "\x1b[2mbook: the printed log" in text.getvalue()
+
+
+@pytest.fixture
+def far_from_greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The local time is nine hours ahead of UTC."""
+    monkeypatch.setenv("TZ", "Etc/GMT-9")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_greenwich")
+def test_a_result_has_a_file_of_its_own_and_the_time_in_utc(tmp_path: Path) -> None:
+    source = load("book-async")
+    before = datetime.now(UTC).replace(microsecond=0)
+    first, made = path_of(tmp_path, source), as_json(source, [], [])["made"]
+    after = datetime.now(UTC)
+    named = datetime.strptime(f"{first.name}+0000", "reproduce-book-async-%Y%m%d-%H%M%S.json%z")
+    assert before <= named <= after
+    assert before <= datetime.fromisoformat(made) <= after
+
+
+def test_two_results_of_one_second_have_two_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.reproduce.result.time.strftime", lambda *_: "20261122-081000")
+    names = []
+    for _ in range(3):
+        path = path_of(tmp_path, load("book-sync"))
+        path.touch()
+        names.append(path.name)
+    stem = "reproduce-book-sync-20261122-081000"
+    assert names == [f"{stem}.json", f"{stem}-2.json", f"{stem}-3.json"]
+
+
+def test_only_a_source_with_a_reference_names_one() -> None:
+    named = {name: load(name).oracle for name in NAMES}
+    assert named == {
+        "book-async": "async", "book-sync": "sync", "blog-async": "", "blog-sync": "",
+        "staleness": "",
+    }  # fmt: skip
+
+
+def test_a_row_of_a_table_is_a_claim() -> None:
+    book = {claim.id: claim for claim in load("book-async").claims}
+    found = book["global-step.worker-2.epoch-9"]
+    assert (found.words, found.value, found.unit) == ("global step: w2, epoch 9", 37_367, "steps")
+    assert found.keys == {"worker": 2, "epoch": 9}
+    blog = {claim.id: claim for claim in load("blog-async").claims}
+    found = blog["global-step.worker-0.step-17400"]
+    assert (found.words, found.value) == ("global step: w0, step 17,400", 49_116)
+    assert found.keys == {"worker": 0, "local_step": 17_400, "updates": 49_116}
 
 
 def test_a_mean_has_its_interval_from_three_runs_on() -> None:
@@ -167,6 +326,7 @@ def test_a_mean_has_its_interval_from_three_runs_on() -> None:
     assert mean_of_runs(*of, 2) == "10,900"
     assert mean_of_runs(*of, 3) == mean_of_runs(*of, None) == "10,900 ±218"
     assert mean_of_runs(0.9, 0.9, 0.9, 3) == mean_of_runs(0.9, None, None, 3) == "0.9000"
+    assert mean_of_runs(0.9, 0.8, None, 3) == mean_of_runs(0.9, None, 0.8, 3) == "0.9000"
     assert (band(1.5, 2), band(3, 3)) == ("1.5000-2", "3")
 
 

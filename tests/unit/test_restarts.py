@@ -11,7 +11,7 @@ import pytest
 from lab.task.policy import OnFailure
 from lab.task.states import Cause, State
 from lab.task.volume import cancel, kill
-from tests.agents import Stage, wait_for
+from tests.agents import PATIENCE_S, Stage, wait_for
 
 PROGRAM = """
 import os, signal, sys, time
@@ -81,7 +81,7 @@ def test_nobody_trains_before_the_last_is_ready(crew: Crew) -> None:
 def test_a_program_that_does_not_get_ready_fails_and_is_named(crew: Crew) -> None:
     crew.begin(ready_s=1.0)
     crew.ready(0, "ps-0", "worker-0")
-    status = crew.wait_state("worker-1", State.FAILED, within_s=10)
+    status = crew.wait_state("worker-1", State.FAILED)
     assert status.cause is Cause.TIME_OUT
     assert status.reason == "not ready within 1 s"
     reason = crew.wait_state("worker-0", State.CANCELLED).reason
@@ -246,7 +246,7 @@ def test_an_agent_that_is_told_to_go_may_come_back(crew: Crew) -> None:
     crew.ready(0)
     crew.wait_state("worker-1", State.TRAINING)
     crew.agents["worker-1"].terminate()
-    crew.agents["worker-1"].wait(timeout=10)
+    crew.agents["worker-1"].wait(timeout=PATIENCE_S)
     assert crew.status("worker-1").state is State.TRAINING
     crew.ready(1, "worker-1")
     crew.agent("worker-1")
@@ -267,7 +267,7 @@ def test_an_agent_that_dies_is_lost_at_once(crew: Crew) -> None:
     crew.ready(0)
     crew.wait_state("worker-1", State.TRAINING)
     crew.agents["worker-1"].send_signal(signal.SIGKILL)
-    status = crew.wait_state("worker-1", State.LOST, within_s=5)
+    status = crew.wait_state("worker-1", State.LOST)
     assert (status.reason, status.cause) == ("its agent has died", Cause.NODE_LOST)
     crew.wait_state("worker-0", State.CANCELLED)
     crew.wait_state("ps-0", State.CANCELLED)
@@ -297,7 +297,7 @@ def test_a_service_stays_until_the_others_have_saved(crew: Crew) -> None:
     wait_for((crew.scripts / "armed").exists, "the chief is armed")
     wait_for((crew.scripts / "ps").exists, "the ps is known")
     cancel(crew.volume, "r1", "enough")
-    crew.wait_state("ps-0", State.CANCELLED, within_s=4)
+    crew.wait_state("ps-0", State.CANCELLED)
     assert crew.records("worker-0")[-1]["message"] == "the ps is there: True"
     assert crew.status("worker-0").state is State.CANCELLED
 
@@ -310,5 +310,5 @@ def test_told_to_die_nobody_saves_anything(crew: Crew) -> None:
     cancel(crew.volume, "r1", "enough")
     kill(crew.volume, "r1", "at once")
     for task in TASKS:
-        crew.wait_state(task, State.CANCELLED, within_s=2)
+        crew.wait_state(task, State.CANCELLED)
     assert "the ps is there" not in str(crew.records("worker-0"))

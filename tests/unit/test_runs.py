@@ -29,6 +29,7 @@ from lab.run.summary import Summary, summarize, write_summary
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
+from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
 
 ASYNC = EXPERIMENTS["async"]
@@ -80,6 +81,19 @@ def test_run_json_stands_before_anything_starts(run: RunDir) -> None:
     assert RunInfo.from_json(info.to_json()) == RunInfo.from_json(run.info_path.read_text())
 
 
+def test_a_run_whose_files_cannot_be_copied_leaves_nothing(
+    tmp_path: Path, run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_old: RunDir, new: RunDir) -> None:
+        new.checkpoints.mkdir()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("lab.run.launch.copy_checkpoints", full)
+    with pytest.raises(OSError, match="No space left"):
+        prepare(replace(order(tmp_path), resumes=run), run.path.parent)
+    assert list(run.path.parent.iterdir()) == [run.path]
+
+
 def test_a_seed_that_is_given_stays() -> None:
     assert with_seed(ASYNC, ["--seed=7"]) == ("--seed=7",)
     assert with_seed(ASYNC, ["--seed", "7"]) == ("--seed", "7")
@@ -127,18 +141,15 @@ def test_keep_leaves_it_up(run: RunDir, environment: FakeEnvironment) -> None:
     assert not environment.is_down
 
 
-def test_a_boot_that_fails_is_written_down(run: RunDir, environment: FakeEnvironment) -> None:
+def test_a_boot_that_fails_leaves_no_run(run: RunDir, environment: FakeEnvironment) -> None:
     def boot(_defer: Callable[[], None]) -> FakeEnvironment:
         raise LabError("port 2222 is in use", "end the program that uses it")
 
+    said: list[str] = []
     with pytest.raises(LabError, match="port 2222"):
-        go(run, environment, boot=boot)
-    info = run.read()
-    assert (info.state, info.reason) == (
-        State.FAILED,
-        "port 2222 is in use; end the program that uses it",
-    )
-    assert json.loads(run.summary_path.read_text())["state"] == "failed"
+        go(run, environment, boot=boot, say=said.append)
+    assert said == [f"run {run.run_id} did not start; its directory is removed"]
+    assert list(run.path.parent.iterdir()) == []
 
 
 def test_a_task_that_fails_makes_the_run_fail(run: RunDir, environment: FakeEnvironment) -> None:
@@ -172,7 +183,7 @@ class Breaking(FakeEnvironment):
 def until_cancelled(volume: Volume, request: Request) -> None:
     """Tasks that train until they are told to stop."""
     write_records(volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while not volume.cancel(request.run_id).exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     write_records(volume, request.run_id, "worker-0", [record("worker-0", 1, local_step=2)])
@@ -258,7 +269,7 @@ def test_a_run_under_way_comes_home_in_pieces(tmp_path: Path, environment: FakeE
 def _hold(path: Path, held: Event, leave: Event) -> None:
     with RunDir(path).locked():
         held.set()
-        leave.wait(20)
+        leave.wait(PATIENCE_S)
 
 
 def test_only_one_process_collects_a_run(run: RunDir) -> None:
@@ -267,7 +278,7 @@ def test_only_one_process_collects_a_run(run: RunDir) -> None:
     other = context.Process(target=_hold, args=(run.path, held, leave))
     other.start()
     try:
-        assert held.wait(20)
+        assert held.wait(PATIENCE_S)
         with pytest.raises(LabError, match="by another process"), run.locked():
             pass
     finally:
@@ -279,16 +290,21 @@ def test_only_one_process_collects_a_run(run: RunDir) -> None:
 
 def test_a_run_is_found_by_a_unique_beginning(tmp_path: Path) -> None:
     for number, name in enumerate(("20260101-async-aa", "20260101-async-ab", "20260102-sync-aa")):
-        RunDir(tmp_path / name).create(RunInfo(name, "async", started_unix=float(number)))
+        info = RunInfo(name, "async", started_unix=float(number), submitted_unix=float(number))
+        RunDir(tmp_path / name).create(info)
+    RunDir(tmp_path / "refused").create(RunInfo("refused", "async", started_unix=9.0))
     (tmp_path / "notes").mkdir()
     assert find_run("last", tmp_path).run_id == "20260102-sync-aa"
     assert find_run("20260102", tmp_path).run_id == "20260102-sync-aa"
+    assert find_run("refused", tmp_path).run_id == "refused"
     with pytest.raises(InputError, match="fits 2 runs"):
         find_run("20260101", tmp_path)
     with pytest.raises(InputError, match="no run 'x'"):
         find_run("x", tmp_path)
-    with pytest.raises(InputError, match="no run in"):
-        find_run("last", tmp_path / "empty")
+    RunDir(tmp_path / "empty" / "refused").create(RunInfo("refused", "async"))
+    for folder in ("empty", "missing"):
+        with pytest.raises(InputError, match=f"no run in .*{folder} has started"):
+            find_run("last", tmp_path / folder)
 
 
 _ODD = {"format": 1, "run_id": "b", "experiment": "async", "state": "failed", "odd\x1b": 1}
@@ -300,7 +316,7 @@ def test_a_damaged_run_hides_no_other(
 ) -> None:
     good, bad = "20260101-0900-async-aaaa", "20260102-0900-async-bbbb"
     for name in (good, bad):
-        RunDir(tmp_path / name).create(RunInfo(name, "async", started_unix=1.0))
+        RunDir(tmp_path / name).create(RunInfo(name, "async", submitted_unix=1.0))
     RunDir(tmp_path / bad).info_path.write_text(damage)
     for word in (good, "last", "20260101"):
         assert find_run(word, tmp_path).run_id == good

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import calibration, elsewhere, microcosts, scaling, scaling_page
+from benchmarks import calibration, elsewhere, microcosts, scaling, scaling_page, slow_link
 from benchmarks.calibration import ASYNC, FITTED, SHAPES, SYNC, calibrate, calibrates
 from benchmarks.measure import Setting
 from benchmarks.shapes import Measured, description, measured, middle
@@ -211,7 +211,7 @@ def test_a_cost_that_would_be_negative_is_nothing_and_its_figure_is_not_met() ->
     assert costs.update_s == 0
     assert figures["off"]["update_s"] > 0.2
     assert abs(figures["off"]["session_s"]) < 0.05
-    text = scaling_page.markdown(a_page(figures))
+    text = scaling_page.markdown(a_page(figures), None)
     assert "**The figure that tells `update_s` is not met** (+" in text
     assert "is not met** (+" not in text.replace("`update_s` is not met", "")
 
@@ -306,7 +306,7 @@ def test_a_page_is_made_of_the_figures() -> None:
     forecasts[fast] = replace(
         forecasts[fast], steps_per_s=1.5 * found[fast][0].steps_per_s, worker_cpu_s=0.0
     )
-    text = scaling_page.markdown(a_page(scaling.as_json(found, forecasts, TRUE)))
+    text = scaling_page.markdown(a_page(scaling.as_json(found, forecasts, TRUE)), None)
     # Six rates did not calibrate: those of six shapes and of two are seen, two are not.
     row = next(line for line in text.splitlines() if line.startswith("| global steps per second"))
     assert row.split("|")[2].strip() == "6"
@@ -325,13 +325,13 @@ def test_a_page_is_made_of_the_figures() -> None:
 
 def test_a_machine_on_which_others_work_is_not_quiet() -> None:
     kept = json.loads((ROOT / "benchmarks/scaling.json").read_text("utf-8"))
-    assert "not quiet" not in scaling_page.markdown(kept)
+    assert "not quiet" not in scaling_page.markdown(kept, slow_link.read())
     for row in kept["shapes"]:
         row["measured"]["taken"] = 0.2
-    assert "not quiet" in scaling_page.markdown(kept)
+    assert "not quiet" in scaling_page.markdown(kept, slow_link.read())
     for row in kept["shapes"]:
         row["measured"]["taken"] = None
-    assert "not quiet" in scaling_page.markdown(kept)
+    assert "not quiet" in scaling_page.markdown(kept, slow_link.read())
 
 
 def test_a_grid_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,7 +362,7 @@ def test_a_grid_is_measured_and_written(tmp_path: Path, monkeypatch: pytest.Monk
     kept = json.loads(figures.read_text())
     assert [len(row["repeats"]) for row in kept["shapes"]] == [3] * (len(SHAPES) + 1)
     assert {row["measured"]["taken"] for row in kept["shapes"]} == {0.2}
-    assert page.read_text() == scaling_page.markdown(kept)
+    assert page.read_text() == scaling_page.markdown(kept, slow_link.read())
     assert Costs(**json.loads(costs.read_text())).feed_s == pytest.approx(TRUE.feed_s, rel=0.3)
 
 
@@ -376,6 +376,8 @@ def test_machines_like_those_here_have_as_many_cores() -> None:
 
 def test_the_page_in_docs_is_made_of_the_figures_that_are_kept() -> None:
     kept = json.loads((ROOT / "benchmarks/scaling.json").read_text("utf-8"))
-    assert (ROOT / "docs/scaling.md").read_text("utf-8") == scaling_page.markdown(kept)
+    assert (ROOT / "docs/scaling.md").read_text("utf-8") == scaling_page.markdown(
+        kept, slow_link.read()
+    )
     costs = json.loads((ROOT / "lab/simulation/costs.json").read_text("utf-8"))
     assert costs == kept["costs"]

@@ -18,6 +18,7 @@ from lab.pinning import Sight
 from lab.task import sight
 from lab.task.nodes import nodes
 from tests import cuda
+from tests.agents import PATIENCE_S
 from tests.nvml import Box, Driver
 
 DriverOf = Callable[[str | Box], Driver]
@@ -252,7 +253,7 @@ def test_a_driver_that_hangs_is_given_up(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert (done.returncode, done.stdout) == (-14, b"")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -83,6 +84,15 @@ def test_a_signal_of_an_inner_block_is_the_first_of_the_outer_one() -> None:
         hit(signal.SIGINT)
 
 
+@pytest.fixture
+def no_timer() -> Iterator[None]:
+    """No timer of the tests themselves, which limits the time of each."""
+    left_s, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, left_s)
+
+
+@pytest.mark.usefixtures("no_timer")
 def test_who_is_impatient_is_interrupted_and_only_once() -> None:
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(KeyboardInterrupt), signals.impatient(0.01):
@@ -91,6 +101,18 @@ def test_who_is_impatient_is_interrupted_and_only_once() -> None:
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
     assert signal.getsignal(signal.SIGALRM) is before
+
+
+@pytest.mark.usefixtures("no_timer")
+def test_a_time_limit_leaves_the_timer_of_its_caller() -> None:
+    with pytest.raises(KeyboardInterrupt), signals.impatient(1000):
+        with signals.impatient(60):
+            assert signal.getitimer(signal.ITIMER_REAL)[0] <= 60
+        assert 60 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        with signals.impatient(60):  # the outer time ends in here, and is reported after it
+            time.sleep(0.01)
+        signal.pause()
 
 
 def test_ctrl_z_pauses_the_view_around_a_real_stop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from lab.run.directory import RunDir, RunInfo
 from lab.run.standing import GONE, NEVER_BEGAN, Volumes, is_followed, settle, standing
 from lab.task.protocol import Request, TaskStatus, Volume, write_atomically
 from lab.task.states import State
+from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, train
 
 LONG_AGO = 1000.0
@@ -104,7 +105,7 @@ def test_nobody_is_asked_for_what_is_at_home(run: RunDir, settled: RunInfo) -> N
 def _hold(path: Path, held: Event, leave: Event) -> None:
     with RunDir(path).locked():
         held.set()
-        leave.wait(20)
+        leave.wait(PATIENCE_S)
 
 
 def test_nobody_is_asked_while_the_run_is_followed(run: RunDir) -> None:
@@ -114,7 +115,7 @@ def test_nobody_is_asked_while_the_run_is_followed(run: RunDir) -> None:
     other = context.Process(target=_hold, args=(run.path, held, leave))
     other.start()
     try:
-        assert held.wait(20)
+        assert held.wait(PATIENCE_S)
         assert is_followed(run)
         assert standing(run, Volumes(nobody)).state is State.TRAINING
         with pytest.raises(LabError, match="by another process"):
@@ -132,7 +133,7 @@ def test_who_only_looks_turns_no_collector_away(run: RunDir) -> None:
     other = context.Process(target=_look_again_and_again, args=(run.path, seen, leave))
     other.start()
     try:
-        assert seen.wait(20)
+        assert seen.wait(PATIENCE_S)
         for _ in range(200):
             with run.locked():
                 pass

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,15 +17,26 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from lab.run.directory import RunInfo
+from lab.run.directory import RunDir, RunInfo
+from lab.run.gpu_use import Figures
 from lab.run.lifecycle import verdict
 from lab.run.progress import LineReader, TaskProgress, read_progress
-from lab.run.summary import Summary, summary_of
+from lab.run.result import result
+from lab.run.summary import (
+    ResultSummary,
+    Summary,
+    TaskSummary,
+    read_summary,
+    summarize,
+    summary_of,
+    write_summary,
+)
 from lab.task.identity import Identity
 from lab.task.output import Output
 from lab.task.protocol import TaskStatus
-from lab.task.states import State
+from lab.task.states import Cause, State
 from tests.agents import wait_for
 from tests.unit.fakes import PLAN, record
 
@@ -114,6 +126,7 @@ def test_written_and_read_back() -> None:
         ("async", 40, 20, True),
         ("async", 39, 20, False),  # the probe missed an update
         ("async", 40, 19, False),  # a local step is missing
+        ("async", 40, 21, False),  # there are more local steps than updates
         ("sync", 40, 19, True),  # there a local step is no update of its own
         ("sync", 41, 20, False),
         ("async", None, 20, None),  # nothing to judge by
@@ -346,6 +359,42 @@ def test_a_first_record_after_many_steps_tells_nothing_of_the_first_step() -> No
     assert progress["worker-0"].first_step_unix is None
 
 
+def steps(task: str, *records: tuple[float, int]) -> list[dict[str, Any]]:
+    """Step records: their times, and their local and global step."""
+    return [
+        record(task, seq, "step", local_step=step, global_step=step, time_unix=time_unix)
+        for seq, (time_unix, step) in enumerate(records)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "whole_run", "of_first"),
+    [
+        ([(105.0, 100)], [(105.5, 100)], None, None),  # one record a task, of the same step
+        ([(105.0, 100)], [(105.5, 130)], None, None),  # and of two
+        ([(105.0, 100), (107.0, 100)], [], None, None),  # as a step's record and its epoch's
+        ([(105.0, 100), (105.0, 120)], [], None, None),
+        ([(105.0, 100), (107.0, 120)], [(106.0, 110)], 10.0, 10.0),
+        ([(105.0, 100)], [(106.0, 90), (107.0, 120)], 10.0, None),
+        ([(105.0, 100), (106.0, 90)], [], None, None),  # it was started again
+    ],
+)
+def test_a_rate_needs_two_steps_of_one_task(
+    first: list[tuple[float, int]],
+    second: list[tuple[float, int]],
+    whole_run: float | None,
+    of_first: float | None,
+) -> None:
+    progress = folded(worker_0=steps("worker-0", *first), worker_1=steps("worker-1", *second))
+    summary = summary_of(INFO, {}, progress)
+    assert summary.steps_per_s == whole_run
+    assert summary.tasks[1].steps_per_s == of_first
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(result(summary))
+    assert ("a second" in shown.getvalue()) is (whole_run is not None)
+    assert json.loads(summary.to_json())["steps_per_s"] == whole_run
+
+
 def test_a_record_without_a_number_is_not_lost() -> None:
     progress = TaskProgress("worker-0")
     for fields in (record("worker-0", 0), {"kind": "event", "attempt": 2}, record("worker-0", 1)):
@@ -418,3 +467,262 @@ def test_what_an_ended_attempt_did_last_is_not_asked_of_its_records() -> None:
     without = states | {"worker-1": TaskStatus("worker-1", State.FAILED)}
     summary = summary_of(INFO, without, progress)
     assert (summary.updates_conserved, summary.degraded) == (True, True)
+
+
+# ---- Every field of a summary
+
+
+def test_every_field_of_a_task_that_failed() -> None:
+    progress = folded(
+        worker_0=[
+            record("worker-0", 0, "step", local_step=10, global_step=15, time_unix=105.0, epoch=0),
+            record("worker-0", 1, "step", local_step=20, global_step=16, time_unix=108.0, epoch=1,
+                   loss=0.25),
+            record("worker-0", 2, "final", accuracy=0.5),
+        ]
+    )  # fmt: skip
+    status = TaskStatus(
+        "worker-0", State.FAILED, attempt=2, cause=Cause.EXIT_CODE, exit_code=3,
+        started_unix=100.0, ended_unix=112.34567,
+    )  # fmt: skip
+    gpus = {"worker-0": Figures(0.12345, 1024, 250.98765)}
+    addresses = {"ps": ["10.0.0.1:2222"], "worker": ["10.0.0.2:2222", "10.0.0.3:2222"]}
+    info = replace(INFO, cluster=addresses)  # a task's row names its node, not its address
+    summary = summary_of(info, {"worker-0": status}, progress, gpus)
+    assert summary.tasks[1] == TaskSummary(
+        task="worker-0",
+        job_name="worker",
+        task_index=0,
+        node="tf2",
+        gpus=["0", "1"],
+        state="failed",
+        exit_code=3,
+        attempts=3,
+        epoch=1,
+        local_step=20,
+        global_step=16,
+        loss=0.25,
+        accuracy=0.5,
+        steps_per_s=3.333,
+        time_s=12.346,
+        cause="exit code",
+        gpu_utilisation=0.123,
+        gpu_memory_bytes=1024,
+        gpu_power_w=250.988,
+    )
+
+
+def test_every_field_of_a_task_without_status_and_records() -> None:
+    summary = summary_of(INFO, {}, folded())
+    absent = [None] * 8
+    assert summary.tasks[2] == TaskSummary(
+        "worker-1", "worker", 1, "tf3", [], "lost", None, 0, *absent[:7]
+    )
+
+
+def test_a_task_that_was_never_started_has_no_attempt_and_no_duration() -> None:
+    ended = TaskStatus("worker-0", State.CANCELLED, ended_unix=112.5)
+    started = TaskStatus("worker-1", State.TRAINING, started_unix=100.0)
+    summary = summary_of(INFO, {"worker-0": ended, "worker-1": started}, folded())
+    assert [(task.attempts, task.time_s) for task in summary.tasks[1:]] == [(0, None), (1, None)]
+    assert [task.cause for task in summary.tasks] == [None] * 3
+
+
+def test_every_field_of_a_run() -> None:
+    info = RunInfo(
+        run_id="20261123-async",
+        experiment="async",
+        backend="compose",
+        state=State.FAILED,
+        reason="worker-1 failed",
+        cluster=PLAN.cluster_spec(),
+        resumed_from="before",
+        started_unix=100.0,
+    )
+    progress = good()
+    progress["worker-1"].lost = 2
+    progress["ps-0"].lost = 1
+    states = statuses(worker_0=State.SUCCEEDED, worker_1=State.FAILED)
+    states["worker-0"] = TaskStatus("worker-0", State.SUCCEEDED, ended_unix=109.98765)
+    summary = summary_of(info, states, progress)
+    assert summary == Summary(
+        run_id="20261123-async",
+        experiment="async",
+        backend="compose",
+        state="failed",
+        reason="worker-1 failed",
+        degraded=False,  # only a run that succeeded can be
+        global_step=40,
+        updates_conserved=True,
+        updates_lost=0,
+        steps_redone=0,
+        resumed_from="before",
+        accuracy=0.75,
+        wall_s=9.988,  # to the end of the last task
+        first_step_s=6.0,
+        steps_per_s=10.0,
+        records_lost=3,
+        tasks=summary.tasks,
+        results=[],
+    )
+
+
+def test_a_run_without_any_end_has_no_duration() -> None:
+    info = RunInfo("r", "async", cluster=PLAN.cluster_spec(), started_unix=100.0)
+    assert summary_of(info, {}, folded()).wall_s is None
+
+
+def test_the_first_step_is_known_only_when_every_worker_made_one() -> None:
+    progress = folded(worker_0=[record("worker-0", 0, local_step=1, time_unix=105.0)])
+    assert summary_of(INFO, {}, progress).first_step_s is None
+    progress["worker-1"].first_step_unix = 107.1234
+    assert summary_of(INFO, {}, progress).first_step_s == 7.123
+
+
+def test_one_step_record_has_no_rate() -> None:
+    mark = record("worker-0", 0, local_step=1, global_step=1, time_unix=105.0)
+    assert summary_of(INFO, {}, folded(worker_0=[mark])).steps_per_s is None
+
+
+def test_only_a_worker_makes_a_run_degraded() -> None:
+    whole = statuses(worker_0=State.SUCCEEDED, worker_1=State.SUCCEEDED)
+    assert not summary_of(INFO, whole | statuses(ps_0=State.FAILED), good()).degraded
+    assert summary_of(INFO, whole | statuses(worker_1=State.LOST), good()).degraded
+    assert not summary_of(INFO, statuses(worker_0=State.SUCCEEDED), good()).degraded
+
+
+@pytest.mark.parametrize(
+    ("changes", "conserved"),
+    [
+        ({}, False),  # 12 + 20 local steps, and the probe says 40
+        ({"resumed_from": "before"}, True),  # the earlier run's steps are not in these records
+        ({"own": True}, True),  # a program of the user's own with the experiment's name
+        ({"experiment": "unknown"}, True),
+        ({"experiment": "sync"}, True),
+    ],
+)
+def test_local_steps_are_added_up_only_where_each_is_an_update(
+    changes: dict[str, Any], conserved: bool
+) -> None:
+    progress = good()
+    progress["worker-1"].local_step = 12
+    info = replace(INFO, **changes)
+    assert summary_of(info, {}, progress).updates_conserved is conserved
+
+
+def test_a_worker_without_steps_adds_none() -> None:
+    final = record("worker-0", 0, "eval", accuracy=0.5, global_step=20, probe=20)
+    progress = folded(worker_0=[final, record("worker-0", 1, "final", local_step=20)])
+    assert summary_of(INFO, {}, progress).updates_conserved is True
+
+
+def test_a_probe_without_a_global_step_decides_nothing() -> None:
+    progress = folded(worker_0=[record("worker-0", 0, "eval", accuracy=0.5, probe=20)])
+    summary = summary_of(INFO, {}, progress)
+    assert (summary.updates_conserved, summary.updates_lost) == (None, None)
+    assert summary.accuracy == 0.5
+
+
+def test_steps_are_redone_from_the_peak_between_two_resumptions() -> None:
+    chief = TaskProgress(
+        "worker-0",
+        peaks={0: (110.0, 40), 1: (119.0, 33)},
+        resumed=[(110.0, 25), (120.0, 30)],
+    )
+    # At 110 the first attempt's peak counts, and it does not count again at 120.
+    assert summary_of(INFO, {}, folded() | {"worker-0": chief}).steps_redone == (40 - 25) + (
+        33 - 30
+    )
+
+
+def test_the_results_that_are_missing_follow_those_that_were_found() -> None:
+    info = RunInfo("r", "linear", state=State.SUCCEEDED, cluster=PLAN.cluster_spec())
+    found = record("worker-1", 0, "result", name="b", value=10.0, low=9.9, high=10.1)
+    progress = folded(worker_1=[found])
+    b = ResultSummary("b", "worker-1", 10.0, 9.9, 10.1, True)
+    assert summary_of(info, {}, progress).results == [
+        b,
+        ResultSummary("w", "", None, None, None, False),
+    ]
+    # A program of the user's own with that name has no registered results.
+    assert summary_of(replace(info, own=True), {}, progress).results == [b]
+    assert summary_of(replace(info, state=State.FAILED), {}, progress).results == [b]
+
+
+# ---- The files of a run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    """A run whose first worker trained on one GPU; the status of its ps is unreadable."""
+    found = RunDir(tmp_path / "runs" / "r")
+    found.create(INFO)
+    for folder in ("tasks", "status"):
+        (found.path / folder).mkdir()
+    records = [
+        record("worker-0", 0, local_step=1, global_step=1, time_unix=105.0),
+        record("worker-0", 1, local_step=9, global_step=9, time_unix=109.0),
+        record("worker-0", 2, "eval", accuracy=0.5, global_step=12, probe=12),
+    ]
+    found.records("worker-0").write_text("".join(f"{json.dumps(each)}\n" for each in records))
+    samples = [
+        {"task": "worker-0", "gpu": "GPU-0", "time_unix": at, "utilisation": share,
+         "memory_used_bytes": 512, "power_w": 100.0}
+        for at, share in ((101.0, 0.0), (106.0, 0.5), (108.0, 1.0))
+    ]  # fmt: skip
+    found.gpu_samples.write_text("".join(f"{json.dumps(each)}\n" for each in samples))
+    found.status("ps-0").write_text("{")
+    restarted = TaskStatus("worker-0", State.SUCCEEDED, attempt=1)
+    found.status("worker-0").write_text(restarted.to_json())
+    return found
+
+
+def test_a_run_is_summed_up_from_its_files(run: RunDir) -> None:
+    summary = summarize(run)
+    service, chief, other = summary.tasks
+    assert (service.state, chief.state, other.state) == ("lost", "succeeded", "lost")
+    assert (chief.local_step, chief.steps_per_s) == (9, 2.0)
+    # Only the samples from the first step record to the last count.
+    assert (chief.gpu_utilisation, chief.gpu_memory_bytes, chief.gpu_power_w) == (0.75, 512, 100.0)
+    assert (summary.run_id, summary.global_step, summary.wall_s) == ("r", 12, 20.5)
+    # The worker was restarted, so that its records need not hold all 12 steps.
+    assert summary.updates_conserved is True
+
+
+def test_a_written_summary_is_read_back_and_its_table_has_a_row_for_each_task(run: RunDir) -> None:
+    summary = summarize(run)
+    write_summary(run, summary)
+    assert read_summary(run.summary_path) == summary
+    assert run.summary_path.read_text() == summary.to_json() + "\n"
+    table = (run.path / "summary.csv").read_bytes().decode()  # a text would hide its line ends
+    header, *rows = table.splitlines(keepends=True)
+    assert header == (
+        "task,job_name,task_index,node,gpus,state,exit_code,attempts,epoch,local_step,global_step,"
+        "loss,accuracy,steps_per_s,time_s,cause,gpu_utilisation,gpu_memory_bytes,gpu_power_w\n"
+    )
+    assert rows == [
+        "ps-0,ps,0,tf1,,lost,,0,,,,,,,,,,,\n",
+        "worker-0,worker,0,tf2,0 1,succeeded,,0,,9,12,,,2.0,,,0.75,512,100.0\n",
+        "worker-1,worker,1,tf3,,lost,,0,,,,,,,,,,,\n",
+    ]
+
+
+def test_results_are_read_back() -> None:
+    found = record("worker-0", 0, "result", name="w", value=2.0, low=1.9, high=2.1)
+    summary = summary_of(INFO, {}, folded(worker_0=[found]))
+    assert summary.results == [ResultSummary("w", "worker-0", 2.0, 1.9, 2.1, True)]
+    assert Summary.from_json(summary.to_json()) == summary
+    # Summaries of earlier versions have no results.
+    raw = json.loads(summary.to_json())
+    del raw["results"]
+    assert Summary.from_json(json.dumps(raw)) == replace(summary, results=[])
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"tasks": [{"task": 1}]}', '{"tasks": []}'])
+def test_a_file_that_is_no_summary_counts_as_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "summary.json"
+    assert read_summary(path) is None
+    path.write_text(text)
+    assert read_summary(path) is None
+    with pytest.raises(ValueError, match=r"^(not a summary: .|Expecting)"):
+        Summary.from_json(text)

@@ -30,6 +30,7 @@ from lab.run.telemetry import append_lines, next_due, sample_until, watched
 from lab.run.view import LiveView, PlainView
 from lab.task.protocol import TaskStatus
 from lab.task.states import State
+from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, record
 
 CARDS = {"worker-0": ("GPU-a", "GPU-b"), "worker-1": ("GPU-b",)}
@@ -292,7 +293,7 @@ def test_the_thread_lives_while_the_run_is_followed(
     opens(monkeypatch, Box([both(0.5, 0.5)] * 100).open)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with watched(run, INFO, First()):
-        assert first.wait(20)
+        assert first.wait(PATIENCE_S)
         assert len(threads()) == 1
         assert threads()[0].daemon
     assert threads() == []
@@ -315,7 +316,7 @@ def test_a_driver_that_hangs_holds_up_no_run(run: RunDir, monkeypatch: pytest.Mo
     monkeypatch.setattr(telemetry, "PATIENCE_S", 0.01)
     view = Seen()
     with watched(run, INFO, view):
-        assert asked.wait(20)
+        assert asked.wait(PATIENCE_S)
     (thread,) = threads()
     answers.set()
     thread.join(20)

@@ -23,6 +23,7 @@ from lab.run.directory import RunDir, RunInfo
 from lab.task.states import State
 from lab.tensorboard.files import EVENTS, link, places, write_events
 from lab.tensorboard.growing import grow
+from tests.agents import PATIENCE_S
 from tests.unit.fakes import record
 
 RUN_ID = "20261121-0810-async-aaaa"
@@ -31,7 +32,11 @@ RUN_ID = "20261121-0810-async-aaaa"
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path / RUN_ID)
-    made.create(RunInfo(RUN_ID, "async", cluster={"ps": ["a:1"], "worker": ["b:1", "c:1"]}))
+    made.create(
+        RunInfo(
+            RUN_ID, "async", cluster={"ps": ["a:1"], "worker": ["b:1", "c:1"]}, submitted_unix=1.0
+        )
+    )
     (made.path / "tasks").mkdir()
     write(made, "ps-0", record("ps-0", 0, "start", time_unix=1000.0))
     for task in ("worker-0", "worker-1"):
@@ -231,7 +236,7 @@ def test_events_are_counted_without_tensorflow(run: RunDir) -> None:
     )
     path = run.path / "tb/worker-1" / EVENTS
     words = [sys.executable, "-c", code, str(path)]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert done.stdout.split() == [str(len(events(run, "worker-1"))), "False"]
 
 
@@ -383,5 +388,5 @@ def test_the_page_is_of_this_machine_alone(
         f"error: port {port} of 127.0.0.1 cannot be used; name another" in capsys.readouterr().err
     )
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(PATIENCE_S) == 130
     assert not links.exists()

@@ -20,7 +20,8 @@ from lab.cluster import load_cluster
 from lab.gpus import take_inventory
 from lab.plan import place as plan_of
 from lab.task.states import Cause, State
-from tests.agents import wait_for
+from tests.agents import PATIENCE_S, wait_for
+from tests.conditions import lacking
 from tests.torture import clock, leftovers, processes, records, report, results
 from tests.torture.__main__ import main
 from tests.torture.case import (
@@ -603,7 +604,7 @@ def test_what_is_left_is_found_and_cleared_away(place: Place) -> None:
         assert [each.split()[0] for each in found] == ["process", "directory", "file"]
         leftovers.preserve(place, None)
         leftovers.clear(place, None)
-        assert orphan.wait(5) == -signal.SIGKILL
+        assert orphan.wait(PATIENCE_S) == -signal.SIGKILL
     assert (place.folder / "evidence/state/local" / KILLED.project).is_dir()
     assert not place.state.exists()
 
@@ -654,7 +655,7 @@ print(time.time(), time.monotonic() - began, flush=True)
 @linux
 def test_a_clock_is_set_while_its_program_runs(tmp_path: Path) -> None:
     if shutil.which("cc") is None and shutil.which("gcc") is None:
-        pytest.skip("no C compiler")
+        lacking("no C compiler")
     made = clock.make(tmp_path, "worker-1")
 
     def times(task: str) -> tuple[float, float, float]:
@@ -670,13 +671,13 @@ def test_a_clock_is_set_while_its_program_runs(tmp_path: Path) -> None:
             assert program.stdout is not None
             first = float(program.stdout.readline())
             made.set(-3600)
-            out, _ = program.communicate("go\n", timeout=20)
+            out, _ = program.communicate("go\n", timeout=PATIENCE_S)
         second, waited = map(float, out.split())
         return first, second, waited
 
     first, second, waited = times("worker-1")
-    assert abs(first - time.time()) < 60
-    assert -3600 <= second - first < -3500
-    assert 0.1 <= waited < 5
+    assert abs(first - time.time()) < 600
+    assert -3600 <= second - first < -3000
+    assert 0.1 <= waited < 600  # an hour is what the clock was set by
     first, second, _ = times("worker-0")
-    assert 0 < second - first < 60
+    assert 0 < second - first < 600

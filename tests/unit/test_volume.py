@@ -22,7 +22,7 @@ from lab.task.protocol import Chunk, Request, TaskStatus, Volume, new_run_id
 from lab.task.states import State
 from lab.task.statuses import read_status, write_status
 from lab.task.volume import NoSuchRun, VolumeBusy, cancel, requests, ship, submit
-from tests.agents import ROOT, wait_for
+from tests.agents import PATIENCE_S, ROOT, wait_for
 
 REQUEST = Request("r1", "async", "p.py", ("--a", "b c"), {"ps": ["h:1"], "worker": ["h:2"]})
 
@@ -453,7 +453,7 @@ def test_shipping_ends_when_nobody_reads(volume: Volume) -> None:
     assert shipping.stderr is not None
     assert shipping.stdout.readline().startswith(b"{")
     shipping.stdout.close()
-    wait_for(lambda: shipping.poll() is not None, "it has ended", 5)
+    wait_for(lambda: shipping.poll() is not None, "it has ended")
     assert (shipping.returncode, shipping.stderr.read()) == (0, b"")
     shipping.stderr.close()
 
@@ -470,7 +470,7 @@ def test_shipping_ends_with_its_leash(volume: Volume) -> None:
     assert shipping.stdin is not None
     assert shipping.poll() is None
     shipping.stdin.close()
-    assert shipping.wait(timeout=5) == 0
+    assert shipping.wait(timeout=PATIENCE_S) == 0
 
 
 def test_state_written_on_a_full_disk(volume: Volume, monkeypatch: pytest.MonkeyPatch) -> None:

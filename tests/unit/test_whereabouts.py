@@ -37,7 +37,15 @@ class Refusing(FakeEnvironment):
         raise LabError("exec is refused")
 
 
-def at_home(home: Path, run_id: str, unix: float, project: str, cluster_file: str = "") -> None:
+def at_home(
+    home: Path,
+    run_id: str,
+    unix: float,
+    project: str,
+    cluster_file: str = "",
+    *,
+    started: bool = True,
+) -> None:
     info = RunInfo(
         run_id,
         "async",
@@ -45,6 +53,7 @@ def at_home(home: Path, run_id: str, unix: float, project: str, cluster_file: st
         project=project,
         cluster_file=cluster_file,
         started_unix=unix,
+        submitted_unix=unix if started else None,
     )
     RunDir(home / run_id).create(info)
 
@@ -54,7 +63,9 @@ def test_last_is_of_this_directorys_project(tmp_path: Path, home: Path) -> None:
     among = [Refusing(tmp_path, project="book"), mine]
     found = find("last", home, among, "mnist")
     assert (found.run.run_id, found.environment) == ("b", mine)
-    with pytest.raises(InputError, match=r"no run in .*/runs or an environment 'other'; start"):
+    with pytest.raises(
+        InputError, match=r"no run in .*/runs or an environment 'other' has started; start"
+    ):
         find("last", home, among, "other")
 
 
@@ -83,6 +94,9 @@ def test_the_last_one_began_last_wherever_it_lies(tmp_path: Path, home: Path) ->
     at_home(home, "newest", 10.0, "mnist")
     found = find("last", home, [mnist], "mnist")
     assert (found.run.run_id, found.environment) == ("newest", None)
+    at_home(home, "refused", 11.0, "mnist", started=False)
+    assert find("last", home, [mnist], "mnist").run.run_id == "newest"
+    assert find("refused", home, [mnist], "mnist").run.run_id == "refused"
 
 
 def test_a_run_begun_from_here_is_found_under_another_description(

@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
@@ -92,6 +92,7 @@ def pattern(template: str) -> re.Pattern[str]:
     return re.compile("(.*)".join(re.escape(part) for part in fixed), re.DOTALL)
 
 
+@cache
 def scan(root: Path = ROOT) -> list[Place]:
     """Every place in `lab/`, in the order of the files."""
     files = sorted((root / "lab").rglob("*.py"))

@@ -35,6 +35,9 @@ _ERRORS: Final[tuple[type[Exception], ...]] = (
     argparse.ArgumentTypeError,
 )
 
+Report = tuple[dict[int, str], dict[str, str]]
+"""The examples by the number of their place, and whole lines by the text in them."""
+
 
 class Seen:
     """What has been said so far.
@@ -61,6 +64,21 @@ class Seen:
         if place.kind in {"Problem", "ArgumentTypeError"}:
             return self._lines.get(text, text)
         return text
+
+    # What other processes have seen.
+
+    def report(self) -> Report:
+        """What was seen in this process, in a form that can be sent to another one."""
+        known = {self._places.index(place): text for place, text in self.examples.items()}
+        return known, dict(self._lines)
+
+    def merge(self, report: Report) -> None:
+        """Add what another process has seen, which scanned the same code."""
+        examples, lines = report
+        for number, shown in examples.items():
+            self._keep(self._places[number], shown)
+        for text, line in lines.items():
+            self._line(text, line)
 
     # What is watched.
 
@@ -183,7 +201,10 @@ def _frames() -> Iterator[tuple[str, int]]:
 
 
 _NORMAL: Final = (
-    (re.compile(r"(?:/[\w.+-]+)*/pytest-of-[^/\s]+/pytest-\d+/[^/\s:;,')\"]+"), "~/lab"),
+    (
+        re.compile(r"(?:/[\w.+-]+)*/pytest-of-[^/\s]+/pytest-\d+/(?:popen-gw\d+/)?[^/\s:;,')\"]+"),
+        "~/lab",
+    ),
     (re.compile(re.escape(str(ROOT))), "~/lab"),
     (re.compile(re.escape(sys.prefix)), "~/lab/.venv"),
     (re.compile(r"\b\d{8}-\d{4}-([a-z]\w*)-[0-9a-f]{4}\b"), r"20260101-0900-\1-1a2b"),

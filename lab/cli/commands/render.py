@@ -9,7 +9,7 @@ from typing import Annotated
 from lab.backends.choose import AUTO
 from lab.cli import planning
 from lab.cli.arguments import Flag, Switch
-from lab.cli.options import ClusterFile, Explain, GpuMode, Strict, Tensorflow
+from lab.cli.options import ClusterFile, ClusterWord, Explain, GpuMode, Strict, Tensorflow
 from lab.cli.output import say
 from lab.cli.values import text
 from lab.cluster import load_cluster
@@ -21,6 +21,7 @@ from lab.run.project import cluster_path
 
 def command(
     *,
+    file: ClusterWord = None,
     cluster: ClusterFile = None,
     check: Annotated[
         bool, Switch("write nothing; exit 1 and a diff when the file is stale")
@@ -34,7 +35,7 @@ def command(
     ),
 ) -> None:
     """Render the description as a compose file."""
-    path = cluster_path(cluster)
+    path = cluster_path(cluster, file)
     if check and (explain or strict):
         # Whether a file is stale must not depend on who uses the box at the moment.
         word = "--explain" if explain else "--strict"
@@ -49,9 +50,9 @@ def command(
     if output == "-":
         sys.stdout.write(render_plan(draft.plan, path))
     else:
-        file = Path(output)
-        write(file, render_plan(draft.plan, path, relative_to=file.parent))
-        say(f"{output} is written; boot it with {_boot_command(file)}")
+        target = Path(output)
+        write(target, render_plan(draft.plan, path, relative_to=target.parent))
+        say(f"{output} is written; boot it with {_boot_command(target)}")
 
 
 def _boot_command(file: Path) -> str:
@@ -73,5 +74,5 @@ def _check(path: Path, output: Path, gpus: str, tensorflow: str | None) -> None:
     diff = stale_diff(output, text)
     if diff:
         sys.stdout.write(diff)
-        raise LabError(f"{output} is stale", f"write it anew with `lab render --cluster {path}`")
+        raise LabError(f"{output} is stale", f"write it anew with `lab render {path}`")
     say(f"{output} is up to date")

@@ -14,11 +14,12 @@ from lab.cli.reproducing import Asked
 from lab.cli.values import one_of, whole
 from lab.cluster import load_cluster
 from lab.errors import InputError, InterruptError, LabError, UnjudgedError
-from lab.reproduce.claims import ALL, NAMES, Source, load
+from lab.reproduce.claims import ALL, GROUPS, NAMES, Source, load
 from lab.run import project
 from lab.run.cells import show
 from lab.run.directory import RunDir, find_run, runs_dir
 from lab.run.launch import MAX_SEED
+from lab.sweep.made import Made
 from lab.sweep.making import make
 from lab.sweep.progress import counting
 from lab.task.protocol import write_atomically
@@ -105,6 +106,7 @@ def command(
     judged = []
     for source in sources:
         begun, stopped = _make(source, asked, home)
+        begun = [run for run in begun if run.path.is_dir()]  # others did not start
         if begun:
             judged.append(_judged(source, begun, home))
         if stopped is not None:
@@ -117,14 +119,17 @@ def _make(
     source: Source, asked: Asked, home: Path
 ) -> tuple[list[RunDir], LabError | OSError | None]:
     """Make a source's runs: all that were begun, and what has broken off the last of them."""
-    share = asked.share(source, home)
+    shares = asked.shares(source, home)
+    runs = sum(len(share.points) for share in shares)
     begun: list[RunDir] = []
-    with counting(len(share.points), say) as counter:
+    made: list[Made] = []
+    with counting(runs, say) as counter:
         try:
-            make(share, home, counter, [], begun)
+            for share in shares:
+                make(share, home, counter, made, begun)
         except KeyboardInterrupt:
             return begun, InterruptError(
-                f"interrupted in run {len(begun)} of {len(share.points)} for {source.name}",
+                f"interrupted in run {len(begun)} of {runs} for {source.name}",
                 "those that were made are at home, see `lab runs`",
             )
         except (LabError, OSError) as error:
@@ -209,7 +214,15 @@ def _text(result: dict[str, Any]) -> str:
 
 def _show(judged: Sequence[tuple[dict[str, Any], list[Verdict]]], *, json: bool) -> None:
     """Print the verdicts: a table for each source, or all as JSON."""
-    from lab.reproduce.view import counts, reasons, verdicts_table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    from lab.reproduce.view import (  # noqa: PLC0415
+        counts,
+        grouped,
+        notes,
+        reasons,
+        verdicts_table,
+    )  # fmt: skip
 
     if json:
         results = [result for result, _ in judged]
@@ -217,12 +230,19 @@ def _show(judged: Sequence[tuple[dict[str, Any], list[Verdict]]], *, json: bool)
         return
     for result, verdicts in judged:
         print(f"{result['name']}: {result['source']}\n")
-        show(verdicts_table(verdicts))
-        print()
+        groups = grouped(verdicts)
+        for group, members in groups.items():
+            print(f"{GROUPS[group].capitalize()}\n")
+            for line in notes(members):
+                show(Text(visible(line)))
+            show(verdicts_table(members))
+            print()
         for line in reasons(verdicts):
-            print(visible(line))
+            show(Text(visible(line)))
         runs = len(result["runs"])
-        print(f"{runs} {'run' if runs == 1 else 'runs'}: {counts(verdicts)}")
+        print(f"{runs} {'run' if runs == 1 else 'runs'}")
+        for group, members in groups.items():
+            print(f"  {GROUPS[group]}: {counts(members)}")
 
 
 def _finish(judged: Sequence[tuple[dict[str, Any], list[Verdict]]], *, json: bool) -> None:

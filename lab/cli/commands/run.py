@@ -187,6 +187,8 @@ def command(
     try:
         summary = _conduct(run, site, keep=keep, detach=detach)
     except KeyboardInterrupt:
+        if not run.path.is_dir():  # it did not start
+            raise
         tell(summarize(run), json=json)
         raise InterruptError(
             f"run {run.run_id} was interrupted", f"see it again with `lab show {run.run_id}`"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from lab.cli.options import AsJson, ClusterFile
+from lab.cli.options import AsJson, ClusterFile, ClusterWord
 from lab.cli.output import print_json, say
 from lab.cluster import load_cluster
 from lab.errors import DescriptionError
 from lab.run.project import cluster_path
 
 
-def command(*, cluster: ClusterFile = None, json: AsJson = False) -> None:
+def command(*, file: ClusterWord = None, cluster: ClusterFile = None, json: AsJson = False) -> None:
     """Check a description; all its faults at once."""
-    path = cluster_path(cluster)
+    path = cluster_path(cluster, file)
     try:
         described = load_cluster(path)
     except DescriptionError as error:

@@ -44,6 +44,7 @@ def main() -> None:
         tree = without_calls(tree, tell)
     optimizer = _optimizer(int(index) if mends else None, tell)
     provide(program.parent, tensorflow_1({"SyncReplicasOptimizer": optimizer}))
+    _retry_refused_steps(tell)
     if _FAITHFUL not in switches:
         shorten_polls()
         # The lab has copied it for this run: by hand it is older than all that it writes.
@@ -66,6 +67,13 @@ def _run(program: Path, tree: ast.Module) -> None:
     module = sys.modules["__main__"] = ModuleType("__main__")
     module.__file__ = str(program)
     exec(compile(tree, str(program), "exec", dont_inherit=True), vars(module))  # noqa: S102
+
+
+def _retry_refused_steps(tell: faults.Tell) -> None:
+    # It imports TensorFlow.
+    from lab.task.heritage import retry  # noqa: PLC0415
+
+    retry.retry_refused_steps(tell, faults.leave)
 
 
 def _optimizer(mends_for: int | None, tell: faults.Tell) -> type:

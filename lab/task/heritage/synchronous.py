@@ -25,7 +25,10 @@ Tell = Callable[[str], None]
 
 
 class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):  # type: ignore[misc]
-    """TensorFlow's own; it only remembers that a program made one.
+    """TensorFlow's own, which remembers that a program made one.
+
+    Besides, no step takes or hands in a gradient before all tasks have begun with their parts: so a
+    step that one of them refuses has changed nothing (`lab.task.heritage.step_effects`).
 
     Attributes:
         made: Whether one was made in this process.
@@ -36,6 +39,18 @@ class SyncReplicasOptimizer(tf.train.SyncReplicasOptimizer):  # type: ignore[mis
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         SyncReplicasOptimizer.made = True
+
+    def apply_gradients(self, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        """Build the step behind an operation on each task that has a gradient or a variable."""
+        pairs = list(grads_and_vars)
+        devices = {each.device for pair in pairs for each in pair if each is not None}
+        with tf.control_dependencies([_present(device) for device in sorted(devices)]):
+            return super().apply_gradients(pairs, *args, **kwargs)
+
+
+def _present(device: str) -> Any:
+    with tf.device(device):
+        return tf.timestamp()
 
 
 def mended(worker: int, tell: Tell) -> type[SyncReplicasOptimizer]:

@@ -86,6 +86,10 @@ def said(capsys: pytest.CaptureFixture[str], line: str, code: int = 2) -> str:
         ("down mnist --all", "both --all and 'mnist' are given; give one of them"),
         ("experiments asink", "no experiment 'asink'; did you mean 'async'? "),
         ("render --check --output -", "--check needs a file"),
+        (
+            "validate a.yaml --cluster b.yaml",
+            "two descriptions are given: a.yaml and --cluster b.yaml; leave out one of them",
+        ),
         ("init --output scripts", "--output: scripts is a directory"),
         ("init --output nowhere/c.yaml", "--output: there is no directory nowhere"),
         ("init", "cluster.yaml is there already; replace it with --force"),
@@ -216,8 +220,30 @@ def test_a_run_that_is_interrupted_while_it_boots(
         signal.raise_signal(signal.SIGINT)  # as when somebody presses Ctrl-C
 
     monkeypatch.setattr(FakeBackend, "up", up)
+    assert said(capsys, "run async --gpus none", 130) == "error: interrupted"
+    assert list(Path("runs").iterdir()) == []
+    assert "no run in runs has started" in said(capsys, "show last")
+
+
+def test_a_run_that_is_interrupted_while_it_trains(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    backend: FakeBackend,
+    environment: FakeEnvironment,
+) -> None:
+    interrupts = iter([KeyboardInterrupt])
+
+    def ship(self: FakeEnvironment, *args: object, **kwargs: object) -> object:
+        for interrupt in interrupts:
+            raise interrupt
+        yield None
+
+    monkeypatch.setattr(FakeEnvironment, "ship", ship)
+    monkeypatch.setattr(FakeBackend, "up", lambda *_args, **_kwargs: environment)
     text = said(capsys, "run async --gpus none", 130)
-    assert "was interrupted; see it again with `lab show" in text
+    (run,) = Path("runs").iterdir()
+    assert text == f"error: run {run.name} was interrupted; see it again with `lab show {run.name}`"
+    assert RunDir(run).read().state is State.CANCELLED
 
 
 def test_the_last_resort(capsys: pytest.CaptureFixture[str]) -> None:

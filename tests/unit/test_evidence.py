@@ -1,0 +1,229 @@
+"""Figures in the pages of evidence: each follows from a file that is kept beside the page."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from scipy import stats
+
+from benchmarks import evidence, in_graph, recorded, slow_link
+from benchmarks.marks import put
+from lab.cluster import load_cluster
+from lab.sweep.crew import with_workers
+from lab.task.experiments import EXPERIMENTS
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs/evidence"
+BLOG = (FOLDER / "blog.md").read_text()
+CHAPTER = (FOLDER / "chapter.md").read_text()
+FULL_RUNS = {
+    "blog/async": BLOG,
+    "blog/sync": BLOG,
+    "chapter/async": CHAPTER,
+    "chapter/sync": CHAPTER,
+}
+QUICK_RUNS = [f"chapter/{name}-{seed}" for name, seeds in evidence.QUICK.items() for seed in seeds]
+
+
+def summary(name: str) -> dict[str, Any]:
+    return dict(json.loads((FOLDER / f"{name}.json").read_text())["summary"])
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with (FOLDER / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def hundredths(name: str, since: int, until: int) -> list[float]:
+    return [
+        float(row["loss"])
+        for row in rows(name)
+        if int(row["local_step"]) % 100 == 0 and since <= int(row["global_step"]) <= until
+    ]
+
+
+def described(values: list[float]) -> str:
+    mean = statistics.mean(values)
+    return f"| {len(values)} | {min(values):.4f} | {mean:.4f} | {max(values):.4f} |"
+
+
+@pytest.mark.parametrize("page", evidence.PAGES)
+def test_a_page_shows_what_its_files_hold(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert evidence.written(page, text) == text
+
+
+@pytest.mark.parametrize("name", FULL_RUNS)
+def test_the_table_of_a_run_agrees_with_its_records(name: str) -> None:
+    kept = summary(name)
+    assert f"run {kept['run_id']}: " in FULL_RUNS[name]
+    assert kept["state"] == "succeeded"
+    workers = [task for task in kept["tasks"] if task["job_name"] == "worker"]
+    for task in workers:
+        last = [row for row in rows(name) if row["task"] == task["task"]][-1]
+        assert float(last["loss"]) == pytest.approx(task["loss"], rel=1e-5)
+        assert 0 <= task["local_step"] - int(last["local_step"]) < 100
+        steps = f"{task['local_step']:,} +{task['global_step']:,}"
+        row = rf"^{task['task']} .* {steps} +{task['loss']:.4f} +{task['accuracy']:.4f} "
+        assert re.search(row, FULL_RUNS[name], re.MULTILINE)
+    made = sum(task["local_step"] for task in workers)
+    assert made == kept["global_step"] * (1 if "async" in name else len(workers))
+    assert kept["updates_conserved"] is True
+
+
+def test_the_blogs_stretches_are_those_of_the_losses() -> None:
+    claims = yaml.safe_load((ROOT / "lab/reproduce/data/blog-async.yaml").read_text())["claims"]
+    printed = [claim for claim in claims if "printed" in claim]
+    assert len(printed) == 2
+    for claim in printed:
+        where = f"{claim['since']:,} to {claim['until']:,}"
+        ours = hundredths("blog/async", claim["since"], claim["until"])
+        p = stats.mannwhitneyu(claim["printed"], ours, alternative="two-sided").pvalue
+        assert f"| {where}, the post {described(claim['printed'])}  |" in BLOG
+        assert f"| {where}, here {described(ours)} {p:.2f} |" in BLOG
+        assert p > 0.05  # as the page concludes
+
+
+def test_the_synchronous_loss_is_lower_after_as_many_updates() -> None:
+    for since, until in evidence.SYNC_STRETCHES:
+        ours = {way: hundredths(f"blog/{way}", since, until) for way in ("sync", "async")}
+        for way, values in ours.items():
+            assert f"| {since:,} to {until:,}, {way} {described(values)}" in BLOG
+        assert statistics.mean(ours["sync"]) < statistics.mean(ours["async"])
+
+
+def test_the_lines_in_the_posts_form_are_records() -> None:
+    for task in ("worker-0", "worker-1", "worker-2"):
+        of_task = [row for row in rows("blog/sync") if row["task"] == task]
+        lines = [row for row in of_task if int(row["local_step"]) % 100 == 0]
+        for row in (*lines[:3], *lines[-3:]):
+            steps = f"{int(row['local_step']):,} | {int(row['global_step']):,}"
+            assert f"| {task} | {steps} | {float(row['loss']):.4f} |" in BLOG
+
+
+@pytest.fixture(scope="module")
+def bands() -> dict[str, tuple[float, float]]:
+    """Mean ± t s √(1 + 1/n), with SciPy's quantile of Student's t."""
+    found = {}
+    for way, kept in json.loads((FOLDER / "chapter/band.json").read_text()).items():
+        sample = kept["accuracies"]
+        wide = float(stats.t.ppf(0.9995, len(sample) - 1)) * math.sqrt(1 + 1 / len(sample))
+        half = wide * statistics.stdev(sample)
+        found[way] = (statistics.mean(sample) - half, statistics.mean(sample) + half)
+    return found
+
+
+@pytest.mark.parametrize("page", ["docs/evidence/chapter.md", "notebooks/06_reproduce.py"])
+def test_the_bands_follow_from_the_accuracies(
+    bands: dict[str, tuple[float, float]], page: str
+) -> None:
+    text = (ROOT / page).read_text()
+    for low, high in bands.values():
+        assert f"{low:.4f}" in text
+        assert f"{high:.4f}" in text
+
+
+@pytest.mark.parametrize("lesson", ["async", "speed", "sync"])
+def test_a_lesson_quotes_the_band(bands: dict[str, tuple[float, float]], lesson: str) -> None:
+    low, high = bands["sync" if lesson == "sync" else "async"]
+    text = (ROOT / f"docs/lessons/{lesson}.md").read_text()
+    assert f"{low:.4f}" in text
+    assert f"{high:.4f}" in text
+
+
+@pytest.mark.parametrize("name", ["chapter/async", "chapter/sync", *QUICK_RUNS])
+def test_every_accuracy_of_the_chapter_is_in_its_band(
+    bands: dict[str, tuple[float, float]], name: str
+) -> None:
+    kept = summary(name)
+    low, high = bands["async" if "async" in name else "sync"]
+    accuracies = [task["accuracy"] for task in kept["tasks"] if task["job_name"] == "worker"]
+    assert len(accuracies) == 3
+    assert all(low <= accuracy <= high for accuracy in accuracies)
+    assert kept["updates_conserved"] is True
+    assert kept["records_lost"] == 0
+
+
+@pytest.mark.parametrize("name", QUICK_RUNS)
+def test_a_quick_run_has_its_row(name: str) -> None:
+    kept = summary(name)
+    seed = name.rpartition("-")[2]
+    assert f"--seed={seed}" in json.loads((FOLDER / f"{name}.json").read_text())["argv"]
+    figures = f"{kept['accuracy']:.4f} | {kept['global_step']:,} | yes |"
+    assert f"| {kept['experiment']} | {seed} | {figures}" in CHAPTER
+
+
+def test_the_lesson_quotes_the_accuracy_of_the_blogs_run() -> None:
+    text = (ROOT / "docs/lessons/async.md").read_text()
+    assert f"out, is {summary('blog/async')['accuracy']:.4f} (" in text
+
+
+def test_a_run_is_kept_whole(tmp_path: Path) -> None:
+    run = recorded.make(tmp_path, "a-run", steps=1100)
+    (run.path / "summary.json").write_text(json.dumps(summary("chapter/async")))
+    evidence.keep(run.path, "there/mine", tmp_path)
+    kept = evidence.read("there/mine", tmp_path)
+    assert kept.started["argv"] == ["--seed=1"]
+    assert kept.summary.run_id == summary("chapter/async")["run_id"]
+    assert len(kept.losses) == 3 * 12  # each hundredth step, and 550: an epoch's end
+    first = json.loads(run.records("worker-0").read_text().splitlines()[1])
+    assert kept.losses[0] == ("worker-0", 100, 300, pytest.approx(first["loss"], rel=1e-5))
+
+
+def test_a_page_without_a_mark_is_refused() -> None:
+    assert put("a <!-- x -->\nold<!-- end --> b", "x", "new\n") == (
+        "a <!-- x -->\n\nnew\n\n<!-- end --> b"
+    )
+    with pytest.raises(ValueError, match="marks of y"):
+        put("a <!-- x -->\nold<!-- end --> b", "y", "new")
+
+
+def test_the_table_of_replicas_is_made_of_its_rows(tmp_path: Path) -> None:
+    assert in_graph.table_of_file(tmp_path / "none.csv").startswith("Not measured yet")
+    lines = [",".join(in_graph.COLUMNS)]
+    for workers in in_graph.WORKERS:
+        for experiment in in_graph.EXPERIMENTS:
+            for link in in_graph.LINKS:
+                for repeat in range(3):
+                    rate = (9 + repeat) * workers + (1 if link else 0)
+                    lines.append(f"{experiment},{link},{workers},{repeat},r,{rate}")
+    (tmp_path / "in-graph.csv").write_text("\n".join(lines) + "\n")
+    text = in_graph.table_of_file(tmp_path / "in-graph.csv").splitlines()
+    assert text[0] == "| workers | `in-graph` | `sync` | `in-graph`, 100mbit | `sync`, 100mbit |"
+    # Student's t with two degrees of freedom: 4.303 * 1 / sqrt(3) = 2.5.
+    assert text[2] == "| 1 | 10.0 ± 2.5 | 10.0 ± 2.5 | 11.0 ± 2.5 | 11.0 ± 2.5 |"
+    assert text[4].startswith("| 4 | 40.0 ± 9.9 |")
+
+
+@pytest.mark.parametrize("experiment", in_graph.EXPERIMENTS)
+@pytest.mark.parametrize("link", in_graph.LINKS)
+def test_each_replica_has_a_node_and_a_link_of_its_own(
+    tmp_path: Path, experiment: str, link: str
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(json.dumps(in_graph.config(experiment, link)))
+    cluster = load_cluster(tmp_path / "cluster.yaml")
+    assert set(cluster.jobs) == set(EXPERIMENTS[experiment].jobs)
+    assert len(set(with_workers(cluster, max(in_graph.WORKERS)).jobs["worker"].on)) == 4
+    assert sorted(cluster.links) == (sorted(cluster.nodes) if link else [])
+
+
+def test_the_sentence_on_full_links_holds_both_rates() -> None:
+    assert "not measured yet" in slow_link.sentence(None)
+    marks = [(100.0, 10), (102.0, 24), (104.0, 40)]
+    each = [{"kind": "step", "time_unix": when, "global_step": step} for when, step in marks]
+    figures = {
+        "when": "today",
+        "machine": {"cores": 2, "load_before": 0.3},
+        "records": {"worker-0": each, "worker-1": each},
+    }
+    assert slow_link.sentence(figures).endswith(
+        "3.9 global steps a second simulated, 7.5 measured at a load average of 0.3 before, today"
+    )

@@ -1,0 +1,112 @@
+"""What a command prints of a run that failed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from lab.cli.outcome import LOG_LINES, judge
+from lab.errors import LabError
+from lab.run.cells import PIPE_WIDTH
+from lab.run.directory import RunDir, RunInfo
+from lab.run.summary import summarize
+from lab.task.output import MAX_LINE_BYTES
+from lab.task.protocol import TaskStatus, write_atomically
+from lab.task.states import State
+
+PREFIX = "worker-0  | "
+CHATTER = b"I0000 00:00:1795401475.885592      50 rpc.cc:35] an RPC was cancelled\n"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    made = RunDir(tmp_path / "runs" / "r")
+    cluster = {"ps": ["tf1:1"], "worker": ["tf1:2"]}
+    made.create(RunInfo("r", "async", state=State.FAILED, reason="so it is", cluster=cluster))
+    for task, state in (("ps-0", State.CANCELLED), ("worker-0", State.FAILED)):
+        made.status(task).parent.mkdir(exist_ok=True)
+        write_atomically(made.status(task), TaskStatus(task, state).to_json())
+        made.log(task).parent.mkdir(exist_ok=True)
+        made.log(task).write_bytes(b"of " + task.encode() + b"\n")
+    return made
+
+
+def judged(run: RunDir) -> None:
+    with pytest.raises(
+        LabError, match=r"^run r failed \(so it is\); all that its tasks said is in"
+    ):
+        judge(run, summarize(run))
+
+
+def shown(run: RunDir, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines on stderr, without the last one, which names the log."""
+    judged(run)
+    *lines, last = capsys.readouterr().err.splitlines()
+    assert last == f"{PREFIX}the whole log: {run.log('worker-0')}"
+    return lines
+
+
+def test_only_the_failed_tasks_log_is_shown(
+    run: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shown(run, capsys) == [f"{PREFIX}of worker-0"]
+    run.log("worker-0").unlink()
+    judged(run)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_last_lines_of_a_log_are_shown(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [b"line %d\n" % number + CHATTER for number in range(100)]
+    run.log("worker-0").write_bytes(b"".join(lines) + b"no end")
+    expected = [f"{PREFIX}line {number}" for number in range(100 - LOG_LINES + 1, 100)]
+    assert shown(run, capsys) == [*expected, f"{PREFIX}no end"]
+
+
+def test_long_lines_are_cut_and_stay_harmless(
+    run: RunDir, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = [
+        b"\\xc8" * (MAX_LINE_BYTES // 4),
+        b"\x1b]0;owned\x07\x1b[2J\x9b31m\r" * 1000,
+        b"[red]\t" * 1000,
+        "日本".encode() * 1000,
+        b"\xff" * MAX_LINE_BYTES,
+    ]
+    run.log("worker-0").write_bytes(b"\n".join(long * LOG_LINES) + b"\n")
+    lines = shown(run, capsys)
+    assert len(lines) == LOG_LINES
+    assert {cell_len(line) for line in lines} <= {PIPE_WIDTH, PIPE_WIDTH - 1}
+    assert all(line.startswith(PREFIX) and line.endswith("…") for line in lines)
+    assert all(line.isprintable() for line in lines)
+    assert lines[1].startswith(f"{PREFIX}\\x1b]0;owned\\x07\\x1b[2J")
+
+
+def test_lines_are_cut_at_the_terminals_width(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    run.log("worker-0").write_bytes(b"x" * 40 + b"\n" + b"y" * (40 - len(PREFIX)) + b"\n")
+    reading, writing = pty.openpty()
+    with os.fdopen(writing, "w") as terminal, monkeypatch.context() as context:
+        context.setattr("sys.stderr", terminal)
+        judged(run)
+    text = b""
+    with contextlib.suppress(OSError):  # the other end is closed, and all is read
+        while True:
+            text += os.read(reading, 4096)
+    os.close(reading)
+    cut, whole, log, _ = text.decode().split("\r\n")
+    assert cut == f"{PREFIX}{'x' * (39 - len(PREFIX))}…"
+    assert whole == f"{PREFIX}{'y' * (40 - len(PREFIX))}"
+    assert log == f"{PREFIX}the whole log: {run.log('worker-0')}"  # never cut: it is copied
+
+
+def test_a_piece_of_a_line_is_not_shown_as_a_line(
+    run: RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.cli.outcome._TAIL_BYTES", 10)
+    run.log("worker-0").write_bytes(b"first and long\nsecond\n")
+    assert shown(run, capsys) == [f"{PREFIX}second"]
