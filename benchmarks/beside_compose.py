@@ -10,73 +10,64 @@ from benchmarks.commands import seconds
 from benchmarks.descriptions import (
     NODES,
     PER_NODE,
-    SHARING,
     Rendering,
     default,
-    sharing,
     thousand_tasks,
     written,
 )
 from benchmarks.measure import Setting, say, told
 from benchmarks.outcome import Outcome, Target
-from benchmarks.rendering import MANY, checked
+from benchmarks.rendering import checked
 from tests.engine import NoEngine, compose_plugin
 
 SMALL, LARGE = Target("at most", 4), Target("at most", 0.5)
 """One starts Python and pydantic, the other a program of 76 MB in Go; behind that it is work."""
 
-FEW_PAIRS = 2
-"""For ten thousand tasks, which `docker compose config` reads for more than a minute."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """What is rendered and read: its key and words in the table, and how often."""
+    """What is rendered and read: its key and words in the table, its number of tasks."""
 
     key: str
     words: str
-    rendering: Rendering
     tasks: int
     target: Target
-    pairs: int
+
+
+DEFAULT = _Case("compose-default", "the default", 4, SMALL)
+THOUSAND = _Case("compose-1000", "1,000 tasks", NODES * PER_NODE, LARGE)
+"""Not 10,000 tasks: `docker compose config` takes more than a minute for them."""
 
 
 def measure(setting: Setting) -> list[Outcome]:
-    """The default description, a thousand tasks, ten thousand."""
+    """The default config and a thousand tasks."""
     place = setting.place
-    few = min(FEW_PAIRS, setting.pairs)
-    large = written(place, sharing(MANY))
-    cases = [
-        _Case("compose-default", "the default", default(place), 4, SMALL, setting.pairs),
-        _Case(
-            "compose-1000",
-            "1,000 tasks",
-            written(place, thousand_tasks()),
-            NODES * PER_NODE,
-            LARGE,
-            setting.pairs,
-        ),
-        _Case("compose-10000", "10,000 tasks", large, MANY * SHARING, LARGE, few),
-    ]
-    if setting.quick:
-        cases.pop()
+    cases = {DEFAULT: default(place), THOUSAND: written(place, thousand_tasks())}
     try:
         with compose_plugin() as found:
             names = [name for name in ("DOCKER_CONFIG", "PATH", "HOME") if name in found]
             environ = {**place.environ, **{name: found[name] for name in names}}
-            return [_measured(case, environ, setting) for case in cases]
+            return [_measured(case, file, environ, setting) for case, file in cases.items()]
     except NoEngine as reason:
         return [_outcome(case, None, str(reason)) for case in cases]
 
 
-def _measured(case: _Case, environ: Mapping[str, str], setting: Setting) -> Outcome:
-    say(f"lab render and docker compose config, {case.words}: {case.pairs} pairs")
-    checked(case.rendering, case.tasks, setting)
-    config = ["docker", "compose", "--file", str(case.rendering.output), "config", "--quiet"]
+def unmeasured() -> list[Outcome]:
+    """The rows without a figure, as RESULTS.md shows them before the first measurement."""
+    why_not = "run `python -m benchmarks compose-config` on an idle machine"
+    return [_outcome(case, None, why_not) for case in (DEFAULT, THOUSAND)]
+
+
+def _measured(
+    case: _Case, rendering: Rendering, environ: Mapping[str, str], setting: Setting
+) -> Outcome:
+    say(f"lab render and docker compose config, {case.words}: {setting.pairs} pairs")
+    checked(rendering, case.tasks, setting)
+    config = ["docker", "compose", "--file", str(rendering.output), "config", "--quiet"]
     raw = pairs.interleaved(
-        told("render", lambda: seconds(setting.place, case.rendering.command), _shown),
+        told("render", lambda: seconds(setting.place, rendering.command), _shown),
         told("config", lambda: seconds(setting.place, config, environ), _shown),
-        case.pairs,
+        setting.pairs,
     )
     return _outcome(case, raw)
 

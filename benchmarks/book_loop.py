@@ -1,9 +1,10 @@
-"""The book's loop, with nothing around it: what the quick listings are measured against.
+"""A loop in the shape of the book's, written anew: the quick listings are measured against it.
 
 Softmax regression as the chapter trains it: a `tf.train.Supervisor`, images fed into each step,
-`minimize` with a global step; with --sync, in a `tf.train.SyncReplicasOptimizer`. It ends at a
-global step instead of after so many local ones, and the last who wait for a token get one: as
-printed, the synchronous loop stands still at its end.
+`minimize` with a global step; with --sync, in a `tf.train.SyncReplicasOptimizer`. Unlike the book's
+program it draws its batches by `lab.task.data`, waits until all workers are ready, and ends at a
+global step instead of after a number of local steps. Each worker then adds tokens once more: the
+book's synchronous program stands still at its end, because the last workers wait for tokens.
 """
 
 import numpy as np

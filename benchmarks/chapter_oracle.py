@@ -10,9 +10,10 @@ Several initializations are trained at once with the same batches: their weights
 in one matrix, so that drawing a batch is paid for once. An order is a seed of the batches. So the
 result is a two-way table, initialization by order, and tells apart what either does to a figure.
 
-`async`: three equally fast workers, of which worker 2 joins after 20,900 updates, as in the book's
-log; two take turns before that, three after it, and worker 2 ends alone. `sync` makes 27,500
-updates of three joined batches.
+`async`: three equally fast workers, of which worker 2 joins after 20,900 updates. That start is our
+hypothesis, fitted to the book's table: the source does not say why worker 2 is behind, and one late
+worker explains all 15 numbers. Two take turns before it, three after it, and worker 2 ends alone.
+`sync` makes 27,500 updates of three joined batches.
 
 A variant is a training with a fault: `rate` has three quarters of the learning rate, `leak` the
 test images among the training images, `lost` loses every fourth update.
@@ -45,6 +46,8 @@ INITIALS: Final = tuple(range(1, 9))
 """Seeds of the initial weights: those that `lab reproduce` gives to its runs, too."""
 
 JOINS: Final = 20_900
+"""Updates before worker 2 joins; fitted to the book's table."""
+
 WORKERS, STEPS_PER_EPOCH, RATE, BATCH = 3, 550, 0.01, 100
 PRINTED_EPOCHS: Final = (9, 19, 29, 39, 49)
 RECORD_EVERY: Final = 110

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,25 @@ def describe(root: Path) -> dict[str, Any]:
         "load_before": round(os.getloadavg()[0], 2),
         "git": git_state(root),
     }
+
+
+def commits_since(folder: Path, commit: str, when: str) -> int | None:
+    """Commits between a measurement and the present one; None without git.
+
+    Args:
+        folder: A directory of the repository.
+        commit: The measured commit.
+        when: The time of the measurement, which counts where git does not know the commit.
+    """
+    for since in ([f"{commit}..HEAD"], [f"--since={when}", "HEAD"]):
+        command = ["git", "-C", str(folder), "rev-list", "--count", *since]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            return None
+        if done.returncode == 0:
+            return int(done.stdout)
+    return None
 
 
 def cpu_model(cpuinfo: str) -> str:

@@ -23,6 +23,7 @@ class Setting:
         quick: Numbers so small that they show only that it works.
         backends: The backends to measure on.
         beside: The one way to train without `lab` that is compared on compose; "": each.
+        listing: A TensorFlow 1 program of the book's shape and its arguments; "": `LISTING`.
     """
 
     place: Workplace
@@ -30,6 +31,7 @@ class Setting:
     quick: bool
     backends: tuple[str, ...]
     beside: str = ""
+    listing: str = ""
 
 
 def say(line: str) -> None:

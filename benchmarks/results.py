@@ -7,15 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import commits_since
 from benchmarks.outcome import Outcome
 
 FOLDER = Path(__file__).parent
+LOAD_LIMIT, AGE_LIMIT = 1.0, 100
+"""The load average and the number of commits above which a row is marked."""
+
+Rows = Mapping[str, Mapping[str, Any]]
+"""Key to what `results.json` keeps of a figure."""
 ORDER = (
     "throughput-local",
     "throughput-compose-containers",
     "throughput-compose",
     "throughput-compose-shells",
+    "ladder-async-listing",
     "ladder-async",
+    "ladder-async-lean",
     "ladder-sync",
     "start-local",
     "start-local-up",
@@ -30,7 +38,6 @@ ORDER = (
     "render-growth-none",
     "compose-default",
     "compose-1000",
-    "compose-10000",
     "placement",
     "placement-plain",
     "placement-index",
@@ -56,6 +63,10 @@ pairs (A B B A …), other figures are medians over repetitions. The 95% interva
 median, from the order statistics: it assumes nothing about the distribution. The median decides
 whether a target is met; *narrowly* means that the interval reaches to the other side. These are
 figures, no tests: a target that is missed stands here as missed.
+
+A mark names the load average at the start of a measurement where it was above 1.0. It names the
+number of commits since the measurement where that is above 100. Marked rows must be measured again.
+`python -m benchmarks --page` renews the marks.
 """
 
 
@@ -67,39 +78,85 @@ def keep(
     took_s: float,
     folder: Path = FOLDER,
 ) -> None:
-    """Put figures in the place of older ones in `results.json`, and write `RESULTS.md` anew.
+    """Put figures in the place of older ones in `results.json`.
 
     Args:
         outcomes: What one measurement found.
         when: The date and time of the measurement.
         machine: What it was taken on; of `benchmarks.machine.describe`.
         took_s: How long the measurement took in all, in seconds.
-        folder: Where both files lie.
+        folder: Where the file is.
     """
-    file = folder / "results.json"
-    kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     facts = {"when": when, "machine": dict(machine), "took_s": round(took_s, 1)}
-    kept |= {outcome.key: {**outcome.to_json(), **facts} for outcome in outcomes}
-    kept = {key: kept[key] for key in sorted(kept, key=_place)}
-    file.write_text(json.dumps(kept, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    (folder / "RESULTS.md").write_text(markdown(kept), encoding="utf-8")
+    new = {outcome.key: {**outcome.to_json(), **facts} for outcome in outcomes}
+    kept = _in_order({**read(folder), **new})
+    text = json.dumps(kept, indent=1, allow_nan=False) + "\n"
+    (folder / "results.json").write_text(text, encoding="utf-8")
+
+
+def read(folder: Path = FOLDER) -> dict[str, Any]:
+    """What `results.json` keeps, by key; nothing where there is no such file."""
+    file = folder / "results.json"
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
+
+
+def write_page(unmeasured: Iterable[Outcome] = (), folder: Path = FOLDER) -> None:
+    """Write `RESULTS.md`, with marks as of the present commit.
+
+    Args:
+        unmeasured: Rows without a figure, for keys that `results.json` lacks.
+        folder: Where both files are.
+    """
+    kept = read(folder)
+    page = markdown(with_unmeasured(kept, unmeasured), ages(kept))
+    (folder / "RESULTS.md").write_text(page, encoding="utf-8")
+
+
+def with_unmeasured(kept: Rows, unmeasured: Iterable[Outcome]) -> Rows:
+    """All rows of the page, in order."""
+    return _in_order({**{each.key: each.to_json() for each in unmeasured}, **kept})
+
+
+def ages(kept: Rows) -> dict[str, int | None]:
+    """Commits since each measured commit; None where git cannot count them.
+
+    A commit that git does not know is dated by the earliest measurement on it.
+    """
+    first: dict[str, str] = {}
+    for row in kept.values():
+        first[_commit(row)] = min(first.get(_commit(row), row["when"]), row["when"])
+    return {commit: commits_since(FOLDER, commit, when) for commit, when in first.items()}
+
+
+def _in_order(rows: Rows) -> dict[str, Any]:
+    return {key: rows[key] for key in sorted(rows, key=_place)}
+
+
+def _commit(row: Mapping[str, Any]) -> str:
+    git = row["machine"]["git"]
+    return str(git["commit"]) if git else "none"
 
 
 def _place(key: str) -> tuple[int, str]:
     return (ORDER.index(key) if key in ORDER else len(ORDER), key)
 
 
-def markdown(kept: Mapping[str, Mapping[str, Any]]) -> str:
-    """`RESULTS.md`: the table, how each figure was taken, and the machine."""
-    head = ["what", "target", "median", "95% interval", "n", "verdict"]
-    rows = [_row(each) for each in kept.values()]
+def markdown(kept: Rows, ages: Mapping[str, int | None]) -> str:
+    """`RESULTS.md`: the table, how each figure was taken, and the machine; a pure function.
+
+    Args:
+        kept: All rows; one without `machine` was never measured.
+        ages: Commits since each measured commit.
+    """
+    head = ["what", "target", "median", "95% interval", "n", "verdict", "mark"]
+    rows = [[*_row(each), _mark(each, ages)] for each in kept.values()]
     parts = [
         INTRODUCTION,
         _table(head, rows),
         "## How\n",
         *(_how(each) for each in kept.values()),
         "## The machine\n",
-        *_machines(kept),
+        *_machines([each for each in kept.values() if "machine" in each], ages),
     ]
     return "\n".join(parts)
 
@@ -116,6 +173,19 @@ def _row(kept: Mapping[str, Any]) -> list[str]:
         interval = f"none; all lie from {interval}"
     median = number(kept["median"], kept["unit"])
     return [kept["what"], target, median, interval, str(len(kept["values"])), verdict]
+
+
+def _mark(kept: Mapping[str, Any], ages: Mapping[str, int | None]) -> str:
+    """Why a row must be measured again; empty where nothing is wrong with it."""
+    if "machine" not in kept:
+        return ""
+    load, age = kept["machine"]["load_before"], ages[_commit(kept)]
+    marks = [f"load {load:.1f}"] if load > LOAD_LIMIT else []
+    if age is None:
+        marks.append("age unknown")
+    elif age > AGE_LIMIT:
+        marks.append(f"{age} commits ago")
+    return ", ".join(marks)
 
 
 def _bare(value: float, kept: Mapping[str, Any]) -> str:
@@ -140,26 +210,32 @@ def _how(kept: Mapping[str, Any]) -> str:
         lines.append(f"{details[:1].upper()}{details[1:]}.")
     if kept["why_not"]:
         lines.append(f"Not measured: {kept['why_not']}.")
-    lines.append(f"{kept['when']}, {kept['took_s']:.0f} s.")
+    if "when" in kept:
+        lines.append(f"{kept['when']}, {kept['took_s']:.0f} s.")
     return " ".join(lines) + "\n"
 
 
-def _machines(kept: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+def _machines(
+    measured_rows: Iterable[Mapping[str, Any]], ages: Mapping[str, int | None]
+) -> Iterable[str]:
     """Each machine and state of the sources once, with what was measured on it."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for each in kept.values():
+    for each in measured_rows:
         facts = {name: value for name, value in each["machine"].items() if name != "load_before"}
         groups.setdefault(json.dumps(facts, sort_keys=True), []).append(each)
     for text, measured in groups.items():
         facts = json.loads(text)
         loads = [each["machine"]["load_before"] for each in measured]
         git = facts["git"] or {"commit": "none", "dirty": False}
+        age = ages[git["commit"]]
+        ago = "of unknown age" if age is None else f"{age} commits before this page"
         rows = [
             ["CPU", f"{facts['cpu']}, {facts['cores']} cores"],
             ["memory", f"{facts['memory_gib']} GiB"],
             ["system", f"{facts['system']}, {facts['kernel']}"],
             ["Python, TensorFlow", f"{facts['python']}, {facts['tensorflow']}"],
             ["sources", git["commit"][:12] + (" with changes" if git["dirty"] else "")],
+            ["age", ago],
             ["load average before", f"{min(loads):.2f} to {max(loads):.2f}"],
         ]
         if len(groups) > 1:

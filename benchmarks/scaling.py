@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import elsewhere, pairs, scaling_page
+from benchmarks import elsewhere, pairs, scaling_page, slow_link
 from benchmarks.calibration import ASYNC, FITTED, SHAPES, calibrate, calibrates
 from benchmarks.machine import describe
 from benchmarks.measure import Setting, say
@@ -163,8 +163,14 @@ def write(
     scenes = elsewhere.scenes(figures["machine"]["cores"])
     kept = {**figures, "elsewhere": elsewhere.predictions(costs, scenes)}
     figures_file.write_text(json.dumps(kept, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    page.write_text(scaling_page.markdown(kept), encoding="utf-8")
     costs_file.write_text(json.dumps(costs.to_json(), indent=1) + "\n", encoding="utf-8")
+    write_page(page, figures_file)
+
+
+def write_page(page: Path = PAGE, figures_file: Path = FIGURES) -> None:
+    """Write the page from the figures that are kept."""
+    figures = json.loads(figures_file.read_text(encoding="utf-8"))
+    page.write_text(scaling_page.markdown(figures, slow_link.read()), encoding="utf-8")
 
 
 def outcomes(found: Repeats, forecasts: Mapping[Shape, Forecast], seconds: float) -> list[Outcome]:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from benchmarks import slow_link as slow_link_page
 from benchmarks.scaling_tables import (
     Row,
     bytes_of_a_step,
@@ -52,7 +53,7 @@ is the one thing that it is told of the training that it predicts. Not in it: th
 with a core to spare works at two calls at once, what TensorFlow does beside steps; nor that many messages in a ring travel together,
 which costs less than the simulation says. A link sends one message after the other, where a real one sends packets of several in turn:
 over links that are nearly full a few bytes wait for another worker's large matrix, and a training is slower in the simulation than in
-truth (`mlp`, two workers, links of 100 Mbit/s: 3.9 global steps a second simulated, 7.3 measured).
+truth ({slow_link}).
 """
 
 
@@ -67,8 +68,13 @@ _FIGURES: Final = (
 )
 
 
-def markdown(figures: Mapping[str, Any]) -> str:
-    """The whole page."""
+def markdown(figures: Mapping[str, Any], slow_link: Mapping[str, Any] | None) -> str:
+    """The whole page.
+
+    Args:
+        figures: Of `scaling.json`.
+        slow_link: Of `slow_link.json`; None where it was not measured.
+    """
     shapes: Sequence[Row] = figures["shapes"]
     machine = figures["machine"]
     parts = [
@@ -86,7 +92,7 @@ def markdown(figures: Mapping[str, Any]) -> str:
         cpu_time(shapes),
         "## Bytes of a step\n",
         bytes_of_a_step(shapes),
-        _HOW,
+        _HOW.format(slow_link=slow_link_page.sentence(slow_link)),
         calibration(figures["costs"], figures["off"]),
         other_boxes(figures["elsewhere"]),
     ]

@@ -84,8 +84,10 @@ def lab_run(backend: str, runs: Path, flags: Sequence[str], cluster: Path = CLUS
     return [*command, "--cluster", str(cluster), "--runs-dir", str(runs), *flags]
 
 
-def must(place: Workplace, what: str, command: Sequence[str]) -> str:
-    """Run a command that has to succeed; what it printed.
+def must(
+    place: Workplace, what: str, command: Sequence[str], *, patience_s: float = PATIENCE_S
+) -> str:
+    """Run a command that must succeed, within `patience_s` seconds; what it printed.
 
     Raises:
         TrainingError: It did not.
@@ -98,7 +100,7 @@ def must(place: Workplace, what: str, command: Sequence[str]) -> str:
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=PATIENCE_S,
+        timeout=patience_s,
         check=False,
     )
     if done.returncode != 0:
@@ -116,6 +118,26 @@ def by_lab(place: Workplace, backend: str, flags: Sequence[str]) -> Training:
     command = lab_run(backend, runs, flags)
     began = time.time()
     must(place, "lab run", command)
+    (run,) = runs.iterdir()
+    return Training(began, {task: json_records(run / f"tasks/{task}.jsonl") for task in TASKS})
+
+
+def by_listing(place: Workplace, program: Path, arguments: Sequence[str]) -> Training:
+    """A TensorFlow 1 program of the book's shape, by `lab run --listing` on local.
+
+    Args:
+        place: Where to work.
+        program: The program, on the ports of `clusters/book.yaml`.
+        arguments: Its own arguments.
+
+    Raises:
+        TrainingError: It did not succeed.
+    """
+    runs = Path(tempfile.mkdtemp(prefix="listing-", dir=place.folder))
+    command = [sys.executable, "-m", "lab", "run", "--listing", str(program), "--backend", "local"]
+    command += ["--gpus", "none", "--cluster", str(ROOT / "clusters/book.yaml")]
+    began = time.time()
+    must(place, "lab run", [*command, "--runs-dir", str(runs), "--", *arguments])
     (run,) = runs.iterdir()
     return Training(began, {task: json_records(run / f"tasks/{task}.jsonl") for task in TASKS})
 

@@ -194,8 +194,8 @@ late_steps.groupby("task", observed=True)[["local_step", "global_step"]].agg(["m
 # 3,300: every worker has its own 1,100 steps to make, whenever it begins. `worker-2` ends last, and
 # makes its last steps alone. The slope is the updates of *all* workers in a second. Whether it
 # changes when one joins or leaves depends on what was scarce: three workers on two cores share
-# them, so that two are nearly as fast together as three. (The book's own table was made like this.
-# Notebook `06_reproduce` finds out from the printed numbers alone when its third worker came.)
+# them, so that two are nearly as fast together as three. (The book's own table looks as if it was
+# made like this. Notebook `06_reproduce` fits its third worker's start to the printed numbers.)
 #
 # </details>
 #

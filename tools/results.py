@@ -1,84 +1,108 @@
-"""Train what the book tells of, and write the README's section of results from it.
+"""Train what the sources describe, and write `docs/results.md` and README's counts.
 
-`python tools/results.py` trains, draws and writes, some six minutes on two cores; with `--write` it
-only writes the section anew, from `docs/results/*.json`.
+`python tools/results.py [NAME…]` trains, draws and writes; a quarter of an hour on two cores.
+With `--write` it only writes the texts, from `docs/results/*.json`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from lab.reproduce.claims import GROUPS, NAMES, SOURCES, Group
+from lab.reproduce.numbers import band, compared, mean_of_runs
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 README: Final = ROOT / "README.md"
+PAGE: Final = ROOT / "docs/results.md"
 KEPT: Final = ROOT / "docs/results"
 BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
 
-WORKERS: Final = (0, 1, 2)
-EPOCHS: Final = (9, 19, 29, 39, 49)
-IN_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+COUNTED: Final[tuple[Group, ...]] = ("independent", "fitted", "own")
+FIGURES: Final[Mapping[str, Sequence[tuple[str, str, str]]]] = {
     "book-async": (
-        "local-in-step",
-        "global-varies",
-        "global-no-pattern",
-        "last-tests-best",
-        "late-starter",
-        "long-overlap",
+        (
+            "late-worker.png",
+            "Global step, and each worker's own steps, over time",
+            "Made with `lab report RUN`, of the first of these trainings. At the mark ① worker 2"
+            " starts, after 20,900 steps: our hypothesis, fitted to the book's table.",
+        ),
+        (
+            "staleness.png",
+            "Histograms of staleness",
+            "The same page: how many updates of the others lie between a worker's read of the"
+            " parameters and its own update. The dashed line is a worker's mean.",
+        ),
     ),
-    "book-sync": ("in-step", "slowest-sets-pace", "others-run-ahead", "steadier"),
+    "book-sync": (
+        (
+            "loss.png",
+            "Loss by updates, by time, and by images",
+            "Made with `lab report RUN RUN`, of the first asynchronous and the first synchronous"
+            " training of the book.",
+        ),
+    ),
 }
+"""Name to its figures: file, text in place of it, and caption."""
+
 JUDGED: Final = (0, 1, 3)
 """Exit codes of `lab reproduce` that come with verdicts, whatever these are."""
 
 Result = Mapping[str, Any]
-"""What `lab reproduce --json` prints."""
+"""What `lab reproduce --json` prints, with the machine's load average before it."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train and draw, unless only the text is wanted; then write it."""
+    """Train and draw, unless only the texts are wanted; then write them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help="only write the section anew")
-    if not parser.parse_args(argv).write:
-        train_and_draw(ROOT / "runs/results")
-    kept = {name: json.loads((KEPT / f"{name}.json").read_text()) for name in IN_WORDS}
-    README.write_text(put(README.read_text(), section(kept)))
+    parser.add_argument("--write", action="store_true", help="only write the texts")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
+    asked = parser.parse_args(argv)
+    if unknown := set(asked.names) - set(NAMES):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; names are {', '.join(NAMES)}")
+    if not asked.write:
+        train_and_draw(ROOT / "runs/results", asked.names or NAMES)
+    results = kept()
+    README.write_text(put(README.read_text(), section(results)))
+    PAGE.write_text(page(results))
     return 0
 
 
-def train_and_draw(home: Path) -> None:
+def kept() -> dict[str, Result]:
+    """Name to what is kept of it in `docs/results/`; a training that was never judged has none."""
+    paths = {name: KEPT / f"{name}.json" for name in NAMES}
+    return {name: json.loads(path.read_text()) for name, path in paths.items() if path.is_file()}
+
+
+def train_and_draw(home: Path, names: Sequence[str]) -> None:
     """Make all runs, and from them what is kept in `docs/results/`."""
     shutil.rmtree(home, ignore_errors=True)
     KEPT.mkdir(parents=True, exist_ok=True)
-    runs = {}
-    for name in IN_WORDS:
-        said = lab(home, *reproduce(name), "--json", codes=JUDGED)
-        (KEPT / f"{name}.json").write_text(said)
-        runs[name] = json.loads(said)["runs"]
-    states = {run: state_of(home / run) for several in runs.values() for run in several}
-    whole = {
-        name: [run for run in several if states[run] == name.removeprefix("book-")]
-        for name, several in runs.items()
-    }
-    lab(home, "report", whole["book-async"][0])
-    lab(home, "report", whole["book-async"][0], whole["book-sync"][0])
-    keep(home / whole["book-async"][0] / "figures/progress.png", "late-worker.png")
-    keep(home / whole["book-async"][0] / "figures/staleness.png", "staleness.png")
-    keep(home / "figures/loss.png", "loss.png")
-
-
-def state_of(run: Path) -> str:
-    """`async` or `sync` for a run of the whole chapter that nothing was done to; else ""."""
-    info = json.loads((run / "run.json").read_text())
-    is_whole = info["hyperparameters"].get("epochs") == 50 and not info["faults"]  # noqa: PLR2004
-    return str(info["experiment"]).removesuffix("-fast") if is_whole else ""
+    whole: dict[str, str] = {}
+    for name in names:
+        load = round(os.getloadavg()[0], 1)
+        result = json.loads(lab(home, *reproduce(name), "--json", codes=JUDGED))
+        text = json.dumps({"load_average": load, **result}, indent=2)
+        (KEPT / f"{name}.json").write_text(text + "\n")
+        if name in FIGURES and result["runs"]:
+            whole[name] = result["runs"][0]
+    if "book-async" in whole:
+        lab(home, "report", whole["book-async"])
+        keep(home / whole["book-async"] / "figures/progress.png", "late-worker.png")
+        keep(home / whole["book-async"] / "figures/staleness.png", "staleness.png")
+    if len(whole) == len(FIGURES):
+        lab(home, "report", whole["book-async"], whole["book-sync"])
+        keep(home / "figures/loss.png", "loss.png")
 
 
 def reproduce(name: str) -> tuple[str, ...]:
@@ -96,7 +120,7 @@ def lab(home: Path, *words: str, codes: Sequence[int] = (0,)) -> str:
 
 
 def keep(figure: Path, name: str) -> None:
-    """Copy a figure to where the README shows it from."""
+    """Copy a figure to where the page shows it from."""
     shutil.copyfile(figure, KEPT / name)
 
 
@@ -110,128 +134,128 @@ def put(text: str, new: str) -> str:
 
 
 def section(results: Mapping[str, Result]) -> str:
-    """The section in Markdown; a pure function of what was judged."""
-    book, sync = results["book-async"], results["book-sync"]
-    return "\n".join(
-        [
-            "",
-            "### What the book prints",
-            "",
-            *shown(reproduce("book-async")),
-            f"{counted(book)} Three trainings of the whole chapter, each with a seed of its own:"
-            " 82,500 updates, in which worker 2 comes late, as the book's did. The means of ours:",
-            "",
-            *printed_table(book),
-            "",
-            "| final accuracy | worker 0 | worker 1 | worker 2 |",
-            "| --- | ---: | ---: | ---: |",
-            accuracies("the book", [each["source_value"] for each in of(book, "accuracy")]),
-            accuracies("here, the mean", [each["ours"]["mean"] for each in of(book, "accuracy")]),
-            bands("where ours must lie", [each["band"] for each in of(book, "accuracy")]),
-            "",
-            "That band is for the initial weights of these three seeds, by an independent NumPy"
-            " reference. The book's accuracies lie where a run from any weights does.",
-            "",
-            *words_table(book, IN_WORDS["book-async"]),
-            "",
-            "![Global step, and each worker's own steps, over time](docs/results/late-worker.png)",
-            "",
-            "Made with `lab report RUN`, of the first of these trainings. At the mark ① worker 2"
-            " comes, after 20,900 steps; it trains on alone when the others have finished.",
-            "",
-            "![Histograms of staleness](docs/results/staleness.png)",
-            "",
-            "The same page: how many updates of the others lie between a worker's reading the"
-            " parameters and its own update. The dashed line is a worker's mean.",
-            "",
-            "### What the book does not print: the synchronous training",
-            "",
-            *shown(reproduce("book-sync")),
-            f"{counted(sync)} All workers test the same parameters after 27,500 updates; accuracy"
-            f" {mean_of(sync, 'accuracy.worker-0'):.4f}, the mean of three seeds.",
-            "",
-            *words_table(sync, IN_WORDS["book-sync"]),
-            "",
-            "![Loss by updates, by time, and by images](docs/results/loss.png)",
-            "",
-            "Made with `lab report RUN RUN`, of the first asynchronous and the first synchronous"
-            " training: by updates the latter learns as fast, by images three times slower.",
-            "",
-            "",
-        ]
-    )
-
-
-def shown(words: Sequence[str]) -> list[str]:
-    """A command as a reader types it."""
-    return ["```sh", f"lab {' '.join(words)}", "```", ""]
-
-
-def counted(result: Result) -> str:
-    """How many claims of the book came to which verdict, and how many checks of our own."""
-    ours = [each for each in result["verdicts"] if is_ours(each)]
-    claims = [each for each in result["verdicts"] if not is_ours(each)]
-    return (
-        f"{len(claims)} claims of the book: {words_of(claims)}; {len(ours)} checks that it has not:"
-        f" {words_of(ours)}."
-    )
-
-
-def is_ours(verdict: Result) -> bool:
-    """Whether the book says nothing of it: that no run failed, and what the oracle alone knows."""
-    is_witness = verdict["claim"].startswith("accuracy") and verdict["source_value"] is None
-    return is_witness or verdict["claim"] in {"runs", "late-loss"}
-
-
-def words_of(verdicts: Sequence[Result]) -> str:
-    """`47 PASS`."""
-    words = [verdict["verdict"] for verdict in verdicts]
-    return ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-
-
-def of(result: Result, claim: str) -> list[Result]:
-    """All verdicts of a claim, one for each worker and epoch that it is about."""
-    return [each for each in result["verdicts"] if each["claim"].split(".")[0] == claim]
-
-
-def mean_of(result: Result, claim: str) -> float:
-    """The mean that our runs have of one claim."""
-    (found,) = [each for each in result["verdicts"] if each["claim"] == claim]
-    return float(found["ours"]["mean"])
-
-
-def printed_table(result: Result) -> list[str]:
-    """The book's table of global steps beside ours."""
-    found = {each["claim"]: each for each in of(result, "global-step")}
-    lines = [
-        "| global step | " + " | ".join(f"epoch {epoch}" for epoch in EPOCHS) + " |",
-        "| --- |" + " ---: |" * len(EPOCHS),
+    """README's three counts in Markdown; a pure function of what was judged."""
+    rows = [
+        f"| {GROUPS[group]} | {counted(verdicts_of(results.values(), group))} |"
+        for group in COUNTED
     ]
-    for worker in WORKERS:
-        row = [found[f"global-step.worker-{worker}.epoch-{epoch}"] for epoch in EPOCHS]
-        printed = [f"{each['source_value']:,.0f}" for each in row]
-        made = [f"{each['ours']['mean']:,.0f}" for each in row]
-        lines.append(f"| worker {worker}, the book | {' | '.join(printed)} |")
-        lines.append(f"| worker {worker}, here | {' | '.join(made)} |")
+    waiting = not_judged(results)
+    return "\n".join(["", "| | verdicts |", "| --- | --- |", *rows, "", *waiting, ""])
+
+
+def not_judged(results: Mapping[str, Result]) -> list[str]:
+    """A line for each source whose claims have no verdict under the present rules."""
+    missing = (name for name in NAMES if name not in results)
+    return [f"`lab reproduce {name}` has not been judged yet.\n" for name in missing]
+
+
+def page(results: Mapping[str, Result]) -> str:
+    """`docs/results.md`; a pure function of what was judged."""
+    lines = [
+        "# Results",
+        "",
+        "What `lab reproduce` finds of the sources, claim by claim. `make results` trains it all"
+        " and writes this page. All runs are processes on two shared cores, without a GPU."
+        " [reproduce.md](reproduce.md) explains the groups, the verdicts and the bands.",
+        "",
+        "| | " + " | ".join(GROUPS[group] for group in COUNTED) + " |",
+        "| --- |" + " --- |" * len(COUNTED),
+        *(counts_row(name, [result]) for name, result in results.items()),
+        counts_row("all", list(results.values())),
+        "",
+        *not_judged(results),
+    ]
+    for name, result in results.items():
+        lines += chapter(name, result)
+    return "\n".join(lines)
+
+
+def counts_row(name: str, results: Sequence[Result]) -> str:
+    """A row of the table of counts."""
+    cells = (counted(verdicts_of(results, group)) for group in COUNTED)
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def verdicts_of(results: Iterable[Result], group: Group) -> list[Result]:
+    """All verdicts of a group."""
+    return [each for result in results for each in result["verdicts"] if each["group"] == group]
+
+
+def counted(verdicts: Sequence[Result]) -> str:
+    """`47 PASS, 1 OUTSIDE_BAND`."""
+    found = Counter(each["verdict"] for each in verdicts)
+    return ", ".join(f"{count} {word}" for word, count in found.items()) or "none"
+
+
+def chapter(name: str, result: Result) -> list[str]:
+    """The part of the page about one training: its command, its tables and its figures."""
+    source = result["source"]
+    lines = [
+        f"## {name}: {source}",
+        "",
+        "```sh",
+        f"lab {' '.join(reproduce(name))}",
+        "```",
+        "",
+        f"{len(result['runs'])} runs, made {result['made'].partition('T')[0]}. The load average of"
+        f" the machine was {result['load_average']:g} when they began.",
+        "",
+    ]
+    for group, title in GROUPS.items():
+        verdicts = verdicts_of([result], group)
+        if verdicts:
+            lines += [f"### {title.capitalize()}: {counted(verdicts)}", "", *table(verdicts), ""]
+    for file, text, caption in FIGURES.get(name, ()):
+        lines += [f"![{text}](results/{file})", "", caption, ""]
     return lines
 
 
-def accuracies(whose: str, values: Sequence[float]) -> str:
-    """A row of the table of accuracies."""
-    return f"| {whose} | {' | '.join(f'{value:.4f}' for value in values)} |"
+def table(verdicts: Sequence[Result]) -> list[str]:
+    """A row for each claim; what limits several of them stands above the table."""
+    notes = dict.fromkeys(each["note"] for each in verdicts if each["note"])
+    rows = [
+        f"| {each['words']} | {SOURCES[each['source']]}: {each['where']} | {printed(each)} |"
+        f" {ours(each)} | {within(each)} | {each['verdict']}{why(each)} |"
+        for each in verdicts
+    ]
+    told = [
+        f"- {note[0].upper()}{note[1:]} ({', '.join(names(verdicts, note))})." for note in notes
+    ]
+    heads = [
+        "| claim | stated in | source | ours, 95% | band of ours | verdict |",
+        "| --- | --- | ---: | ---: | ---: | --- |",
+    ]
+    return [*told, *([""] if told else []), *heads, *rows]
 
 
-def bands(whose: str, values: Sequence[Mapping[str, float]]) -> str:
-    """A row with where they must lie."""
-    shown = [f"{each['low']:.4f} to {each['high']:.4f}" for each in values]
-    return f"| {whose} | {' | '.join(shown)} |"
+def names(verdicts: Sequence[Result], note: str) -> list[str]:
+    """The claims that a note is about, each once: `global step`."""
+    noted = [each["words"].partition(": w")[0] for each in verdicts if each["note"] == note]
+    return list(dict.fromkeys(noted))
 
 
-def words_table(result: Result, claims: Sequence[str]) -> list[str]:
-    """What the book says in words, and what came of it."""
-    rows = [each for claim in claims for each in of(result, claim)]
-    lines = [f"| {each['words']} | {each['verdict']} | {each['why']} |" for each in rows]
-    return ["| the book says | verdict | by |", "| --- | --- | --- |", *lines]
+def printed(verdict: Result) -> str:
+    """What the source prints."""
+    return "" if verdict["source_value"] is None else compared(verdict["source_value"])
+
+
+def ours(verdict: Result) -> str:
+    """Our mean with half of its interval."""
+    found = verdict["ours"]
+    if found["mean"] is None:
+        return ""
+    return mean_of_runs(found["mean"], found["low"], found["high"], found["n"])
+
+
+def within(verdict: Result) -> str:
+    """Where our mean has to lie."""
+    return "" if verdict["band"] is None else band(verdict["band"]["low"], verdict["band"]["high"])
+
+
+def why(verdict: Result) -> str:
+    """The reason of a verdict, where the numbers beside it do not tell it."""
+    tells = verdict["band"] is not None and verdict["verdict"] == "PASS"
+    return "" if tells or not verdict["why"] else f": {verdict['why']}"
 
 
 if __name__ == "__main__":

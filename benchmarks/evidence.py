@@ -1,0 +1,247 @@
+"""Runs whose figures stand in the documentation: kept as files, and the tables made of them.
+
+    python -m benchmarks.evidence                      write the tables anew
+    python -m benchmarks.evidence RUN blog/async       keep a run in docs/evidence/blog/, then write
+
+A kept run is two files: NAME.json (how it was started, and its summary) and NAME.csv (the loss in
+each of its step records).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final, NamedTuple
+
+import yaml
+from rich.console import Console
+
+from benchmarks import in_graph
+from benchmarks.marks import put
+from benchmarks.scaling_tables import table
+from benchmarks.steps import STEPS
+from benchmarks.trainings import ROOT, json_records
+from lab.reproduce.statistics import differ
+from lab.run.result import result
+from lab.run.summary import Summary
+from tests.oracle import prediction_band
+
+FOLDER: Final = ROOT / "docs/evidence"
+STARTED: Final = ("argv", "cluster_file", "faults", "on_failure", "started_unix", "git", "versions")
+"""What is kept of `run.json`."""
+
+POST: Final = ROOT / "lab/reproduce/data/blog-async.yaml"
+PRINTED_EVERY: Final = 100
+"""The post prints the loss of every hundredth local step."""
+SYNC_STRETCHES: Final = ((1, 400), (1000, 1400), (2052, 3000))
+"""Global steps, from and to; the last stretch begins where the post's first one does."""
+QUICK: Final = {"async-fast": range(1, 6), "sync-fast": range(1, 4)}
+"""Experiments and seeds of the chapter by the quick programs."""
+
+
+class Loss(NamedTuple):
+    """One step record: the loss of one batch."""
+
+    task: str
+    local_step: int
+    global_step: int
+    loss: float
+
+
+class Kept(NamedTuple):
+    """A run that is kept: its start and summary, and its losses in the order of its files."""
+
+    started: Mapping[str, Any]
+    summary: Summary
+    losses: Sequence[Loss]
+
+
+def keep(run: Path, name: str, folder: Path = FOLDER) -> None:
+    """Keep a run as NAME.json and NAME.csv.
+
+    Args:
+        run: The run's directory.
+        name: `blog/async`.
+        folder: Where evidence is kept.
+    """
+    info = json.loads((run / "run.json").read_text(encoding="utf-8"))
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    facts = {each: info[each] for each in STARTED} | {"summary": summary}
+    target = folder / f"{name}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    rows = [
+        (path.stem, record["local_step"], record["global_step"], f"{record['loss']:.6g}")
+        for path in sorted((run / "tasks").glob("*.jsonl"))
+        for record in json_records(path)
+        if record["kind"] in STEPS
+    ]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([Loss._fields, *rows])
+    target.with_suffix(".csv").write_text(text.getvalue(), encoding="utf-8")
+
+
+def read(name: str, folder: Path = FOLDER) -> Kept:
+    """Read a kept run.
+
+    Raises:
+        FileNotFoundError: No run of this name is kept.
+    """
+    file = folder / f"{name}.json"
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    with file.with_suffix(".csv").open(encoding="utf-8", newline="") as lines:
+        losses = [
+            Loss(row["task"], int(row["local_step"]), int(row["global_step"]), float(row["loss"]))
+            for row in csv.DictReader(lines)
+        ]
+    return Kept(facts, Summary.from_json(json.dumps(facts.pop("summary"))), losses)
+
+
+def outcome(name: str) -> str:
+    """The table that `lab run` printed at the run's end."""
+    shown = Console(file=io.StringIO(), width=80, record=True)
+    shown.print(result(read(name).summary))
+    lines = [line.rstrip() for line in shown.export_text().splitlines()]
+    return "\n".join(["```", *lines, "```", ""])
+
+
+def within(losses: Sequence[Loss], since: int, until: int) -> list[float]:
+    """The losses of every hundredth local step between two global steps, both included."""
+    return [
+        each.loss
+        for each in losses
+        if since <= each.global_step <= until and each.local_step % PRINTED_EVERY == 0
+    ]
+
+
+def described(values: Sequence[float]) -> list[str]:
+    """Number, least, mean and most."""
+    spread = (min(values), fmean(values), max(values))
+    return [f"{len(values)}", *(f"{value:.4f}" for value in spread)]
+
+
+def beside_the_post() -> str:
+    """The losses that the post prints in two stretches, and those of the kept run."""
+    claims = yaml.safe_load(POST.read_text(encoding="utf-8"))["claims"]
+    losses = read("blog/async").losses
+    rows = []
+    for claim in claims:
+        if "printed" in claim:
+            since, until = claim["since"], claim["until"]
+            ours, printed = within(losses, since, until), claim["printed"]
+            where = f"{since:,} to {until:,}"
+            rows += [
+                [f"{where}, the post", *described(printed), ""],
+                [f"{where}, here", *described(ours), f"{differ(printed, ours):.2f}"],
+            ]
+    return table(["global steps", "losses", "least", "mean", "most", "Mann-Whitney's p"], rows)
+
+
+def sync_rows() -> str:
+    """The first and the last three lines of each worker, as the post prints them."""
+    losses = read("blog/sync").losses
+    rows = []
+    for task in dict.fromkeys(each.task for each in losses):
+        lines = [e for e in losses if e.task == task and e.local_step % PRINTED_EVERY == 0]
+        rows += [
+            [task, f"{each.local_step:,}", f"{each.global_step:,}", f"{each.loss:.4f}"]
+            for each in (*lines[:3], *lines[-3:])
+        ]
+    return table(["worker", "local step", "global step", "loss"], rows)
+
+
+def sync_losses() -> str:
+    """The synchronous run's losses in stretches, beside the asynchronous run's."""
+    several = {way: read(f"blog/{way}").losses for way in ("sync", "async")}
+    rows = [
+        [f"{since:,} to {until:,}, {way}", *described(within(losses, since, until))]
+        for since, until in SYNC_STRETCHES
+        for way, losses in several.items()
+    ]
+    return table(["global steps", "losses", "least", "mean", "most"], rows)
+
+
+def band() -> str:
+    """The accuracies of the NumPy reference, and the band for one further run."""
+    rows = []
+    for way, found in json.loads((FOLDER / "chapter/band.json").read_text("utf-8")).items():
+        limits = prediction_band(found["accuracies"])
+        seeds = " ".join(f"{value:.4f}" for value in found["accuracies"])
+        where = f"{limits.low:.4f} to {limits.high:.4f}"
+        rows.append([way, f"{found['updates']:,}", seeds, where])
+    return table(["", "updates", "accuracy, seeds 0 to 7", "band"], rows)
+
+
+def quick() -> str:
+    """The chapter by the quick programs, a row for each kept run."""
+    rows = []
+    for experiment, seeds in QUICK.items():
+        for seed in seeds:
+            summary = read(f"chapter/{experiment}-{seed}").summary
+            counted = "yes" if summary.updates_conserved else "NO"
+            shown = f"{summary.accuracy:.4f}", f"{summary.global_step:,}"
+            rows.append([experiment, f"{seed}", *shown, counted])
+    return table(["experiment", "seed", "accuracy", "global steps", "every update counted"], rows)
+
+
+def killed() -> str:
+    """What became of two trainings when one of their tasks was killed."""
+    rows = []
+    for name in ("in-graph/killed-client", "in-graph/killed-worker"):
+        kept = read(name)
+        fault = f'`--fault "{kept.started["faults"][0]}" --on-failure {kept.started["on_failure"]}`'
+        summary = kept.summary
+        rows.append([f"`{summary.experiment}`, {fault}", summary.state, f"{summary.global_step:,}"])
+    return table(["", "the run", "last global step"], rows)
+
+
+PAGES: Final[Mapping[str, Mapping[str, Callable[[], str]]]] = {
+    "docs/evidence/blog.md": {
+        "async": lambda: outcome("blog/async"),
+        "async-losses": beside_the_post,
+        "sync": lambda: outcome("blog/sync"),
+        "sync-rows": sync_rows,
+        "sync-losses": sync_losses,
+    },
+    "docs/evidence/chapter.md": {
+        "band": band,
+        "async": lambda: outcome("chapter/async"),
+        "sync": lambda: outcome("chapter/sync"),
+        "quick": quick,
+    },
+    "docs/lessons/in-graph.md": {"in-graph": in_graph.table_of_file, "killed": killed},
+}
+"""Page to the names of its marks, and what makes the text between them."""
+
+
+def written(page: str, text: str) -> str:
+    """The text of a page with all of its tables made anew.
+
+    Raises:
+        ValueError: The page lacks a mark.
+    """
+    for name, make in PAGES[page].items():
+        text = put(text, name, make())
+    return text
+
+
+def main(words: Sequence[str]) -> int:
+    """Keep a run, if one is named; write all pages."""
+    if len(words) not in (0, 2):
+        print("error: give the directory of a run and its name, or nothing", file=sys.stderr)
+        return 2
+    if words:
+        keep(Path(words[0]), words[1])
+    for page in PAGES:
+        path = ROOT / page
+        path.write_text(written(page, path.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

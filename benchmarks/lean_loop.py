@@ -1,0 +1,61 @@
+"""The leanest asynchronous loop that one writes by hand: the hardest comparison for `async-fast`.
+
+The same training as in `book_loop.py`, without what costs time there: a MonitoredTrainingSession
+that keeps no checkpoints and no summaries, reference variables instead of resource variables, and
+batches that are slices of one shuffled float array in memory.
+"""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from lab.task.data import load_mnist
+from lab.task.flags import parse, training_flags
+from lab.task.program import wait_for_start
+from lab.task.recorder import Recorder
+
+flags = parse(training_flags(__doc__))
+is_chief = flags.task_index == 0
+
+tf.disable_v2_behavior()  # no eager execution, and reference variables
+tf.logging.set_verbosity(tf.logging.ERROR)
+cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts, "worker": flags.worker_hosts})
+server = tf.train.Server(cluster, flags.job_name, flags.task_index)
+if flags.job_name == "ps":
+    server.join()
+
+recorder = Recorder(flags.job_name, flags.task_index)
+train = load_mnist(flags.data_dir).train
+order = np.random.default_rng([flags.seed, 1 + flags.task_index]).permutation(len(train))
+all_images, all_labels = train.images[order], train.labels[order]
+batches = train.batches_per_epoch(flags.batch_size)
+
+worker_device = f"/job:worker/task:{flags.task_index}"
+with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=worker_device)):
+    global_step = tf.train.get_or_create_global_step()
+    images = tf.placeholder(tf.float32, [None, 784])
+    labels = tf.placeholder(tf.int32, [None])
+    weights = tf.get_variable("weights", [784, 10], initializer=tf.random_normal_initializer())
+    biases = tf.get_variable("biases", [10], initializer=tf.random_normal_initializer())
+    logits = tf.matmul(images, weights) + biases
+    loss = tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    )
+    update = tf.train.GradientDescentOptimizer(0.01).minimize(loss, global_step=global_step)
+
+config = tf.ConfigProto(device_filters=["/job:ps", worker_device])
+with tf.train.MonitoredTrainingSession(
+    server.target, is_chief, config=config, max_wait_secs=60,
+    save_checkpoint_secs=None, save_summaries_steps=None, log_step_count_steps=None,
+) as session:  # fmt: skip
+    recorder.write("event", status="ready")
+    wait_for_start()  # all measured programs begin with three workers
+    step = np.int64(0)
+    local_step = 0
+    while step < flags.global_steps:
+        first = local_step % batches * flags.batch_size
+        batch = slice(first, first + flags.batch_size)
+        feed = {images: all_images[batch], labels: all_labels[batch]}
+        _, step, loss_now = session.run([update, global_step, loss], feed)
+        local_step += 1
+        if local_step % flags.record_every == 0:
+            recorder.write("step", local_step=local_step, global_step=step, loss=loss_now)

@@ -1,0 +1,233 @@
+"""Whole trainings of a program in the book's shape, run as a listing, and whether they count right.
+
+    python -m benchmarks.listing_proof [--runs 1] [--busy 0]
+
+Each run is 82,500 steps: 1 parameter server, 3 workers, 50 epochs of 550 steps for each worker.
+Each run adds two lines to docs/evidence/listings.jsonl, one when it starts and one with its result,
+so that no run can be missing. The page docs/evidence/listings.md is written from all lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from lab.run.provenance import git_state
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+LINES: Final = ROOT / "docs/evidence/listings.jsonl"
+PAGE: Final = ROOT / "docs/evidence/listings.md"
+PROGRAM: Final = ROOT / "tests/tf1_programs/async_fixed_ports.py"
+EPOCHS: Final = 50
+STEPS: Final = 82_500
+LOADED: Final = 8.0
+"""A run was under load if the mean load average was above this; its own four tasks make up to 4."""
+
+_COUNTS: Final = re.compile(r"^counts: local_step=(\d+) counted=(\d+) global_step=(\d+)", re.M)
+_RETRIED: Final = "TensorFlow refused a step by mistake; it runs again"
+_SAMPLE_S: Final = 5.0
+_OPEN: Final = {"started", "interrupted"}
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Make the runs that are asked for, and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.listing_proof", description=__doc__)
+    parser.add_argument("--runs", type=int, default=1, help="runs to make (default: 1)")
+    parser.add_argument("--busy", type=int, default=0, help="processes that keep CPUs busy")
+    asked = parser.parse_args()
+    for _ in range(asked.runs):
+        try:
+            made = _make(asked.busy)
+        except KeyboardInterrupt:
+            _append({**read(LINES.read_text())[-1], "state": "interrupted"})
+            sys.exit(130)
+        print(json.dumps(made), file=sys.stderr, flush=True)
+        PAGE.write_text(page(read(LINES.read_text())))
+
+
+def _make(busy: int) -> Row:
+    start: Row = {
+        "number": len(read(LINES.read_text())) + 1 if LINES.exists() else 1,
+        "state": "started",
+        "begun": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": (git_state(ROOT) or {}).get("commit", "unknown")[:10],
+        "busy": busy,
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+    _append(start)
+    began = time.monotonic()
+    loads = list[float]()
+    with tempfile.TemporaryDirectory(prefix="listing-proof-") as folder, ExitStack() as held:
+        for _ in range(busy):
+            held.enter_context(_busy())
+        process = held.enter_context(_started(Path(folder)))
+        while process.poll() is None:
+            time.sleep(_SAMPLE_S)
+            loads.append(os.getloadavg()[0])
+        found = result(Path(folder))
+    row = {
+        **start,
+        **found,
+        "seconds": round(time.monotonic() - began, 1),
+        "load_mean": round(statistics.fmean(loads), 2),
+    }
+    _append(row)
+    return row
+
+
+def _append(row: Row) -> None:
+    with LINES.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+@contextmanager
+def _started(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    words = ("run", "--listing", str(PROGRAM), "--cluster", str(ROOT / "clusters/book.yaml"))
+    where = ("--backend", "local", "--gpus", "none", "--runs_dir", str(folder / "runs"))
+    with (folder / "lab.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "lab", *words, *where, "--", "--epochs", str(EPOCHS)],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "LAB_STATE": str(folder / "state")},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()  # which an ended process does not notice
+            process.wait()
+
+
+@contextmanager
+def _busy() -> Iterator[None]:
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def result(folder: Path) -> Row:
+    """What the only run below a directory has come to.
+
+    Returns:
+        Its state and reason; the steps that the workers made, those that their own variables
+        counted, and the global step; how often a refused step ran again; the accuracies.
+    """
+    homes = sorted((folder / "runs").glob("*/summary.json"))
+    if not homes:
+        last = (folder / "lab.log").read_text().splitlines()[-1:]
+        return {"state": "no result", "reason": " ".join(last)}
+    home = homes[0].parent
+    summary = json.loads(homes[0].read_text())
+    tasks = sorted(home.glob("tasks/worker-*.jsonl"))
+    records = [json.loads(line) for task in tasks for line in task.read_text().splitlines()]
+    printed = "\n".join(log.read_text() for log in sorted(home.glob("logs/worker-*.log")))
+    counts = [tuple(map(int, each)) for each in _COUNTS.findall(printed)]
+    return {
+        "run_id": home.name,
+        "state": summary["state"],
+        "reason": summary["reason"],
+        "local_steps": [made for made, _, _ in counts],
+        "counted": [counted for _, counted, _ in counts],
+        "global_step": max((reached for _, _, reached in counts), default=None),
+        "retried": sum(each.get("message") == _RETRIED for each in records),
+        "accuracy": [each["accuracy"] for each in records if each["kind"] == "final"],
+    }
+
+
+def read(text: str) -> list[Row]:
+    """The last line of each run, by their numbers."""
+    rows = {row["number"]: row for row in map(json.loads, text.splitlines())}
+    return [rows[number] for number in sorted(rows)]
+
+
+def is_complete(row: Row) -> bool:
+    """Whether all workers made all their steps."""
+    return row["state"] == "succeeded" and sum(row["local_steps"]) == STEPS
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The page of evidence, from all runs."""
+    ended = [row for row in rows if row["state"] not in _OPEN]
+    loaded = [row for row in ended if row.get("load_mean", 0) > LOADED]
+    totals = [
+        _total("Under load", loaded),
+        _total("Others", [row for row in ended if row not in loaded]),
+        f"- Interrupted by hand, or without a result: {len(rows) - len(ended)}.",
+    ]
+    return "\n".join([_HEAD, *totals, "", *_TABLE, *map(_line, rows), ""])
+
+
+def _total(name: str, rows: Sequence[Row]) -> str:
+    complete = [row for row in rows if is_complete(row)]
+    own = sum(row["counted"] == row["local_steps"] for row in complete)
+    shared = sum(row["global_step"] == STEPS for row in complete)
+    retried = sum(row["retried"] for row in complete)
+    return (
+        f"- {name}: {len(complete)} of {len(rows)} runs made all {STEPS:,} steps. In {own} of these"
+        f" the workers' variables count exactly the steps made, and in {shared} the global step is"
+        f" their sum. {retried} refused steps ran again."
+    )
+
+
+_HEAD: Final = f"""\
+# Whole trainings as listings
+
+`make listing-proof` adds a run to this page. Each run is `tests/tf1_programs/async_fixed_ports.py`
+through `lab run --listing` on `clusters/book.yaml`: 1 parameter server, 3 workers, {EPOCHS} epochs
+of 550 steps for each worker, {STEPS:,} steps in all. The steps are counted in three ways: each
+worker counts in Python, each worker has a variable that only it changes, and all share the global
+step. All runs that were started are in the table; the rows are in `listings.jsonl`.
+
+TensorFlow adds to the global step without a lock, so two workers that add at once can lose a count.
+The workers' own variables cannot. A run is "under load" if the mean of the load average was above
+{LOADED:g}, on two cores; the four tasks of a run make up to 4 of it.
+
+Runs without a commit were made before the present code: with another form of the program, and
+without the rule that a fetched value gives the session's own task a part of the step.
+"""
+
+_TABLE: Final = (
+    "| run | begun (UTC) | commit | state | steps made | counted by the workers' variables |"
+    " global step | refused steps run again | accuracy | seconds | load average, mean |",
+    "| ---: | --- | --- | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: |",
+)
+
+
+def _line(row: Row) -> str:
+    cells = (
+        row["number"],
+        row["begun"].removesuffix("+00:00").replace("T", " "),
+        row.get("commit", ""),
+        f"{row['state']}: {row['reason']}" if row.get("reason") else row["state"],
+        f"{sum(row.get('local_steps', [])):,}",
+        f"{sum(row.get('counted', [])):,}",
+        f"{row.get('global_step') or 0:,}",
+        row.get("retried", ""),
+        ", ".join(f"{each:.4f}" for each in row.get("accuracy", [])),
+        row.get("seconds", ""),
+        row.get("load_mean", ""),
+    )
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+if __name__ == "__main__":
+    main()
