@@ -1,0 +1,1 @@
+"""How many deliberate faults in the code the unit tests find."""
