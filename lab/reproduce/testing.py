@@ -25,5 +25,5 @@ class Test:
 
 
 def shown(p: float) -> str:
-    """A p-value."""
-    return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"  # noqa: PLR2004
+    """A p-value to three digits, so that it can be told from the limit beside it."""
+    return f"{p:.3g}" if p >= 0.0001 else "< 0.0001"  # noqa: PLR2004
