@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from scipy.optimize import bisect
+from scipy.optimize import brentq
 
 from benchmarks.shapes import Measured
 from lab.simulation import Box, Costs, Forecast, Shape, Way, simulate
@@ -109,7 +109,7 @@ def calibrate(found: Mapping[Shape, Measured], costs: Costs, cores: int) -> Cost
 def _solved(costs: Costs, fit: Fit, wanted: Measured, cores: int) -> float:
     """The value of one cost with which the simulation gives a figure; all others are held.
 
-    By bisection: simulated figures have small steps, where two events change places.
+    Within a bracket: simulated figures have small steps, where two events change places.
     """
 
     def off(value: float) -> float:
@@ -120,7 +120,7 @@ def _solved(costs: Costs, fit: Fit, wanted: Measured, cores: int) -> float:
     low, high = off(0.0), off(most)
     if low * high > 0:  # more than the figure is there without it, or not even the most is enough
         return 0.0 if abs(low) < abs(high) else most
-    return float(bisect(off, 0.0, most, xtol=PRECISE))
+    return float(brentq(off, 0.0, most, xtol=PRECISE))
 
 
 def _call_bytes(one: Measured, costs: Costs) -> float:

@@ -173,10 +173,10 @@ def test_one_mistake_is_reported_once() -> None:
 def test_a_small_file_with_very_many_faults_is_read_in_linear_time() -> None:
     keys = "".join(f"k{index}: [a\n" for index in range(10))
     assert len(problems(keys)) == 1
-    many = "".join(f"key{index}: 1\n" for index in range(50_000))
+    many = "".join(f"key{index}: 1\n" for index in range(10_000))
     found = problems(SMALL + many)
     assert len(found) == 101
-    assert found[-1] == "cluster.yaml: … and 49900 more problems like these"
+    assert found[-1] == "cluster.yaml: … and 9900 more problems like these"
 
 
 def test_problems_survive_json() -> None:

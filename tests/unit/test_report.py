@@ -95,6 +95,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     return tmp_path / "runs"
 
 
+@pytest.fixture
+def blank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty pictures, for tests that look at the page's words: drawing takes most of the time."""
+    monkeypatch.setattr("lab.figures.style._saved", lambda *_, **__: b"\x89PNG")
+
+
 def report(*words: str) -> int:
     return main(["report", *words])
 
@@ -138,6 +144,7 @@ def test_the_page_loads_nothing(home: Path) -> None:
     assert not any(name.startswith("on") or name == "style" for name, _ in page.attributes)
 
 
+@pytest.mark.usefixtures("blank")
 def test_several_runs_stand_side_by_side(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, run_id in enumerate((FIRST, SECOND)):
         recorded.make(home, run_id, steps=STEPS, seed=number + 1)
@@ -160,6 +167,7 @@ def test_several_runs_stand_side_by_side(home: Path, capsys: pytest.CaptureFixtu
     assert page.policy == POLICY
 
 
+@pytest.mark.usefixtures("blank")
 def test_of_single_runs_there_are_no_groups_and_no_intervals(home: Path) -> None:
     recorded.make(home, FIRST, steps=STEPS)
     recorded.make(home, SECOND, steps=STEPS, experiment="sync")
@@ -174,12 +182,14 @@ def test_of_single_runs_there_are_no_groups_and_no_intervals(home: Path) -> None
         assert word in text, word
 
 
+@pytest.mark.usefixtures("blank")
 def test_only_free_texts_may_be_broken_anywhere(home: Path) -> None:
     """On paper and on a narrow screen numbers and short words stay whole."""
     recorded.make(home, FIRST, steps=STEPS)
     recorded.make(home, SECOND, steps=STEPS, seed=2)
     assert report(FIRST, SECOND, "--output", "two.html") == 0
-    html = Path("two.html").read_text(encoding="utf-8")
+    # Without the pictures: a line of a million letters takes a pattern many seconds.
+    html = re.sub("data:image/[^\"]*", "", Path("two.html").read_text(encoding="utf-8"))
     row = re.search(rf"<tr>(<td.*>{FIRST}</td>.*)</tr>", html)
     assert row is not None
     kinds = re.findall(r"<td( class=\"\w+\")?>", row[1])
@@ -261,6 +271,7 @@ def test_a_run_without_records_has_a_page_that_says_so(home: Path) -> None:
     assert list((run.path / "figures").iterdir()) == []
 
 
+@pytest.mark.usefixtures("blank")
 def test_what_is_wrong_with_the_records_is_said(home: Path) -> None:
     run = recorded.make(home, FIRST, steps=STEPS, faults=("kill worker-1 after 500000 steps",))
     lines = run.records("worker-0").read_text().splitlines()
@@ -312,6 +323,7 @@ def test_figures_are_written_into_no_linked_directory(
     assert list(Path("elsewhere").iterdir()) == []
 
 
+@pytest.mark.usefixtures("blank")
 def test_only_a_page_of_the_labs_is_replaced(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -348,6 +360,7 @@ def test_a_page_that_cannot_be_written_is_an_error(
     ) in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("blank")
 def test_of_a_run_that_cannot_be_written_to_the_page_goes_elsewhere(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,6 +382,7 @@ def test_of_a_run_that_cannot_be_written_to_the_page_goes_elsewhere(
     assert Path("elsewhere-figures", "loss.png").is_file()
 
 
+@pytest.mark.usefixtures("blank")
 def test_the_verdicts_stand_beside_the_source(home: Path) -> None:
     recorded.make(home, FIRST, steps=STEPS)
     claim = {
@@ -540,6 +554,7 @@ def test_the_provenance_says_what_runs_have_in_common() -> None:
     assert "started" not in found  # no calendar knows it
 
 
+@pytest.mark.usefixtures("blank")
 def test_the_hyperparameters_have_the_rate_that_the_programs_tell(home: Path) -> None:
     given = {"epochs": 2, "global_steps": 0, "seed": 1}
     run = recorded.make(home, FIRST, steps=STEPS, hyperparameters=given)
