@@ -29,9 +29,20 @@ def verdicts(found: Sequence[Verdict]) -> Table:
     )
 
 
+def notes(found: Sequence[Verdict]) -> list[str]:
+    """A line for each limit: the first claim that has it, how many more do, and the limit."""
+    limits: dict[str, list[str]] = {}
+    for each in found:
+        if each.note:
+            limits.setdefault(each.note, []).append(each.words or each.claim)
+    return [
+        f"{claims[0]}{f' and {len(claims) - 1} more' * (len(claims) > 1)}: {limit}"
+        for limit, claims in limits.items()
+    ]
+
+
 def _verdict(verdict: Verdict) -> Iterator[str]:
-    note = f" ({verdict.note})" if verdict.note else ""
-    yield (verdict.words or verdict.claim) + note
+    yield verdict.words or verdict.claim
     yield verdict.group or NONE
     yield ": ".join(part for part in (verdict.source, verdict.where) if part) or NONE
     yield _source(verdict)

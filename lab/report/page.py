@@ -96,6 +96,7 @@ def page(runs: Sequence[Reported], figures: Sequence[Shown], judged: Verdicts | 
         if judged
         else 0,
         verdicts=claims.verdicts(judged.verdicts) if judged else None,
+        limits=claims.notes(judged.verdicts) if judged else (),
         figures=figures,
         origins=origins(
             [each.info for each in runs], {each.info.run_id: each.learning_rate for each in runs}

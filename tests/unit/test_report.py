@@ -189,7 +189,7 @@ def test_only_free_texts_may_be_broken_anywhere(home: Path) -> None:
     recorded.make(home, SECOND, steps=STEPS, seed=2)
     assert report(FIRST, SECOND, "--output", "two.html") == 0
     # Without the pictures: a line of a million letters takes a pattern many seconds.
-    html = re.sub("data:image/[^\"]*", "", Path("two.html").read_text(encoding="utf-8"))
+    html = re.sub('data:image/[^"]*', "", Path("two.html").read_text(encoding="utf-8"))
     row = re.search(rf"<tr>(<td.*>{FIRST}</td>.*)</tr>", html)
     assert row is not None
     kinds = re.findall(r"<td( class=\"\w+\")?>", row[1])
@@ -401,14 +401,15 @@ def test_the_verdicts_stand_beside_the_source(home: Path) -> None:
             "verdict": "NOT_COMPARABLE"}  # fmt: skip
     Path("r.json").write_text(
         json.dumps({"name": "book-async", "source": "the book", "made": "now",
-                    "verdicts": [good, none], "runs": [FIRST, SECOND]})
+                    "verdicts": [good, good, none], "runs": [FIRST, SECOND]})
     )  # fmt: skip
     assert report("last", "--verdicts", "r.json") == 0
     page = page_of(home / FIRST / "report.html")
-    assert ["worker 0 tests 0.8865 (of one worker)", "independent", "book: the printed log",
+    assert ["worker 0 tests 0.8865", "independent", "book: the printed log",
             "0.8865", "0.8871 ±0.0021 (n = 5)", "0.8800-0.8950",
             "✓ pass: in the band"] in page.rows  # fmt: skip
     assert ["sync", NONE, NONE, NONE, NONE, NONE, "? not comparable"] in page.rows
+    assert "worker 0 tests 0.8865 and 1 more: of one worker" in page.text
     assert "1 of the 2 runs that were judged is not on this page." in page.text
 
 
