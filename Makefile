@@ -20,7 +20,7 @@ run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, f
 heritage: $(OLD)/.complete  ## the Python for programs of 2017: Estimator, and Horovod (8 minutes)
 
 test: $(VENV)/.dev  ## unit, golden, property and short end-to-end tests (10 minutes)
-	$(BIN)/python -m pytest tests/unit --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest tests/unit --numprocesses 3 --dist worksteal
 	$(BIN)/python -m pytest tests/e2e -m "not long"
 
 test-all: test  ## all tests: also containers, programs of 2017, notebooks, long faults (50 minutes)
@@ -55,7 +55,7 @@ results: $(VENV)/.dev  ## train what the sources describe; write docs/results.md
 	$(BIN)/python tools/results.py
 
 errors: $(VENV)/.dev  ## write docs/errors.md anew, with examples from the unit tests (4 minutes)
-	$(BIN)/python -m pytest tests/unit --numprocesses 2 --dist worksteal --update-errors
+	$(BIN)/python -m pytest tests/unit --numprocesses 3 --dist worksteal --update-errors
 
 mutants: $(VENV)/.dev  ## faults on purpose that the unit tests must find, into docs/evidence/mutants.md (10 minutes)
 	$(BIN)/python -m tools.mutants

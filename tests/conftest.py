@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from lab.backends.compose.downloads import CPU
 from lab.build import build
@@ -24,6 +25,10 @@ from tests.conditions import lacking
 pytest_plugins = ["tools.errors.plugin", "tests.nvml.plugin"]
 
 suite.restore_signals()
+
+# How long an example takes says how busy the machine is, and nothing of the code.
+settings.register_profile("lab", deadline=None)
+settings.load_profile("lab")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -176,7 +176,7 @@ def test_in_a_large_group_a_set_is_grown() -> None:
 # ---- Any box
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.lists(st.sampled_from([0, 1]), min_size=1, max_size=8),
     st.lists(st.sampled_from([0, 0, 1, 4]), min_size=28, max_size=28),

@@ -177,7 +177,7 @@ def test_wishes_that_cannot_be_met(gpus: int, wishes: Wishes, expected: str) -> 
 # ---- Any box
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(
     st.builds(
         lambda whole, slices, cpus, memory, cards: Inventory(

@@ -159,7 +159,7 @@ inventories = (
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400)
 @given(descriptions, inventories)
 def test_any_description_gives_an_error_or_a_plan_that_gives_nothing_twice(
     description: dict[str, Any], inventory: Inventory
@@ -167,7 +167,7 @@ def test_any_description_gives_an_error_or_a_plan_that_gives_nothing_twice(
     check(description, inventory)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=400)
 @given(pinned, inventories)
 def test_pins_give_an_error_or_a_plan_that_gives_nothing_twice(
     description: dict[str, Any], inventory: Inventory
@@ -175,7 +175,7 @@ def test_pins_give_an_error_or_a_plan_that_gives_nothing_twice(
     check(description, inventory)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600)
 @given(counted | pinned, wired())
 def test_counts_on_any_box_give_an_error_or_a_plan_whose_nodes_are_close(
     description: dict[str, Any], inventory: Inventory
@@ -183,7 +183,7 @@ def test_counts_on_any_box_give_an_error_or_a_plan_whose_nodes_are_close(
     check(description, inventory)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200)
 @given(sharing, inventories)
 def test_sharing_gives_an_error_or_a_plan_that_gives_nothing_twice(
     description: dict[str, Any], inventory: Inventory

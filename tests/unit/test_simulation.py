@@ -180,7 +180,7 @@ def test_computing_takes_as_long_as_it_does_on_cold_cores() -> None:
     assert found.computing == pytest.approx(1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     way=st.sampled_from(list(Way)),
     bandwidth=st.floats(1e4, 1e9),
@@ -197,7 +197,7 @@ def test_more_bandwidth_and_less_latency_are_never_slower(
     assert fast.steps_per_s >= slow.steps_per_s * (1 - 1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     way=st.sampled_from(list(Way)),
     workers=st.integers(1, 9),
