@@ -51,7 +51,7 @@ golden: $(VENV)/.dev  ## write the expected outputs in tests/golden anew; read t
 bench: $(VENV)/.dev  ## measure everything into benchmarks/RESULTS.md (three hours; nothing else may run)
 	$(BIN)/python -m benchmarks
 
-results: $(VENV)/.dev  ## train what the sources describe; write docs/results.md and the README's counts (a quarter of an hour)
+results: $(VENV)/.dev  ## train what the sources describe; write docs/results.md and the README's counts (20 minutes)
 	$(BIN)/python tools/results.py
 
 errors: $(VENV)/.dev  ## write docs/errors.md anew, with examples from the unit tests (4 minutes)

@@ -1,6 +1,6 @@
 """Train what the sources describe, and write `docs/results.md` and README's counts.
 
-`python tools/results.py [NAME…]` trains, draws and writes; a quarter of an hour on two cores.
+`python tools/results.py [NAME…]` trains, draws and writes; twenty minutes on two cores.
 With `--write` it only writes the texts, from `docs/results/*.json`.
 """
 
@@ -89,8 +89,8 @@ def train_and_draw(home: Path, names: Sequence[str]) -> None:
     shutil.rmtree(home, ignore_errors=True)
     KEPT.mkdir(parents=True, exist_ok=True)
     whole: dict[str, str] = {}
+    load = round(os.getloadavg()[0], 1)  # once: what comes later is the trainings' own
     for name in names:
-        load = round(os.getloadavg()[0], 1)
         result = json.loads(lab(home, *reproduce(name), "--json", codes=JUDGED))
         text = json.dumps({"load_average": load, **result}, indent=2)
         (KEPT / f"{name}.json").write_text(text + "\n")
@@ -113,10 +113,15 @@ def reproduce(name: str) -> tuple[str, ...]:
 def lab(home: Path, *words: str, codes: Sequence[int] = (0,)) -> str:
     """Run a command of the lab; what it prints on its standard output."""
     command = [sys.executable, "-m", "lab", *words, "--runs-dir", str(home)]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode not in codes:
-        sys.exit(f"{' '.join(words)}: exit code {done.returncode}")
-    return done.stdout
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            printed, _ = process.communicate()
+        except KeyboardInterrupt:  # the command got it too, and removes what it has started
+            process.wait()
+            sys.exit(130)
+    if process.returncode not in codes:
+        sys.exit(f"{' '.join(words)}: exit code {process.returncode}")
+    return printed
 
 
 def keep(figure: Path, name: str) -> None:
@@ -198,7 +203,7 @@ def chapter(name: str, result: Result) -> list[str]:
         "```",
         "",
         f"{len(result['runs'])} runs, made {result['made'].partition('T')[0]}. The load average of"
-        f" the machine was {result['load_average']:g} when they began.",
+        f" the machine was {result['load_average']:g} before the first training.",
         "",
     ]
     for group, title in GROUPS.items():
