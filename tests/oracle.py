@@ -17,7 +17,6 @@ import numpy.typing as npt
 from lab.task.data import Examples, Floats, Ints, Mnist
 
 Parameters = dict[str, Floats]
-Mask = npt.NDArray[np.bool_]
 Batch = tuple[Floats, Ints]
 
 PIXELS, HIDDEN, CLASSES = 784, 500, 10
@@ -65,12 +64,17 @@ def accuracy(parameters: Parameters, examples: Examples) -> float:
 
 
 def train(
-    parameters: Parameters, batches: Iterable[Batch], *, rate: float, decay: float = 1.0
+    parameters: Parameters,
+    batches: Iterable[Batch],
+    *,
+    rate: float,
+    decay: float = 1.0,
+    kink: float = 0.0,
 ) -> Iterator[Step]:
     """Descend batch by batch; the rate decays by `decay` in 600 updates, smoothly."""
     parameters = {name: value.copy() for name, value in parameters.items()}
     for update, (images, labels) in enumerate(batches):
-        loss, gradients = loss_and_gradients(parameters, images, labels)
+        loss, gradients = loss_and_gradients(parameters, images, labels, kink)
         now = np.float32(rate * decay ** (update / 600))
         for name, gradient in gradients.items():
             parameters[name] -= now * gradient
@@ -78,9 +82,16 @@ def train(
 
 
 def loss_and_gradients(
-    parameters: Parameters, images: Floats, labels: Ints
+    parameters: Parameters, images: Floats, labels: Ints, kink: float = 0.0
 ) -> tuple[float, Parameters]:
-    """The loss of a batch, and its gradients by backpropagation."""
+    """The loss of a batch, and its gradients by backpropagation.
+
+    Args:
+        parameters: Of either model.
+        images: Shape [n, 784].
+        labels: Shape [n].
+        kink: A hidden unit passes an image's gradient where its sum is above this; ReLU's is 0.
+    """
     rows = np.arange(len(labels))
     out = logits(parameters, images)
     out = out - out.max(1, keepdims=True)
@@ -91,8 +102,9 @@ def loss_and_gradients(
     error /= np.float32(len(labels))
     if "weights" in parameters:
         return loss, {"weights": images.T @ error, "biases": error.sum(0)}
-    hidden: Floats = np.maximum(images @ parameters["weights1"] + parameters["biases1"], 0)
-    back = (error @ parameters["weights2"].T) * (hidden > 0)
+    sums = images @ parameters["weights1"] + parameters["biases1"]
+    hidden: Floats = np.maximum(sums, 0)
+    back = (error @ parameters["weights2"].T) * (sums > kink)
     weights1, weights2 = parameters["weights1"], parameters["weights2"]
     loss += float(L2 * ((weights1**2).sum() + (weights2**2).sum()) / 2)
     return loss, {
@@ -103,25 +115,27 @@ def loss_and_gradients(
     }
 
 
-def undecided(steps: Sequence[tuple[Parameters, Floats]], within: float = 4e-6) -> Mask:
-    """Hidden units that were so close to ReLU's kink that rounding decides on their gradient.
+ROUNDING = 4e-6
+"""Sums of 784 float32 products in another order differ by about 1e-6.
 
-    Sums of 784 float32 products in another order differ by about 1e-6. Where such a sum is as close
-    to 0 as that, one order lets an image's gradient pass and another does not, and both are right.
+Where a hidden unit's sum is as close to 0 as that, one order lets an image's gradient pass and
+another does not, and both are right.
+"""
 
-    Args:
-        steps: Parameters before each update, and the images of its batch.
-        within: What counts as close.
+
+def apart(one: Parameters, other: Parameters) -> Parameters:
+    """How far two trainings are apart: the largest difference in all that belongs to a hidden unit.
 
     Returns:
-        Shape [500]; none of a model without a hidden layer.
+        By parameter, of a shape that broadcasts to the parameter's.
     """
-    found = np.zeros(HIDDEN, bool)
-    for parameters, images in steps:
-        if "weights1" in parameters:
-            sums = images @ parameters["weights1"] + parameters["biases1"]
-            found |= (np.abs(sums) < within).any(0)
-    return found
+
+    def largest(difference: Floats) -> Floats:
+        others = tuple(axis for axis, size in enumerate(difference.shape) if size != HIDDEN)
+        found: Floats = np.abs(difference).max(axis=others, keepdims=True)
+        return found
+
+    return {name: largest(value - other[name]) for name, value in one.items()}
 
 
 def worker_batches(

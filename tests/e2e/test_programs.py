@@ -67,21 +67,28 @@ def assert_whole(task: Task) -> None:
 
 
 def assert_same(
-    found: Mapping[str, Floats], expected: list[oracle.Step], model: str, used: list[oracle.Batch]
+    found: Mapping[str, Floats],
+    model: str,
+    stream: Callable[[], Iterator[oracle.Batch]],
+    updates: int,
+    **rates: float,
 ) -> None:
-    """Parameters are the oracle's, but for units on whose gradients rounding decides."""
-    before = [oracle.initial_parameters(model, SEED), *(step.parameters for step in expected)]
-    images = [batch[0] for batch in used]
-    open_ones = oracle.undecided(list(zip(before, images, strict=False)))
-    assert open_ones.mean() < 0.1
-    for name, value in expected[-1].parameters.items():
-        one, other = found[name], value
-        if oracle.HIDDEN in one.shape:
-            axis = one.shape.index(oracle.HIDDEN)
-            one, other = (np.moveaxis(each, axis, 0) for each in (one, other))
-            np.testing.assert_allclose(one[open_ones], other[open_ones], atol=2e-3)
-            one, other = one[~open_ones], other[~open_ones]
-        assert_close(one, other)
+    """Parameters are the oracle's, as far as rounding does not decide on a gradient.
+
+    Where it does, a unit ends between a training that lets each such gradient pass and one that
+    stops each. It may lie beside both by as much again, since their differences can cancel out.
+    """
+
+    def trained(kink: float) -> oracle.Parameters:
+        return reference(model, stream(), updates, kink=kink, **rates)[-1].parameters
+
+    expected = trained(0.0)
+    room = oracle.apart(trained(-oracle.ROUNDING), trained(oracle.ROUNDING))
+    assert max(float(each.max()) for each in room.values()) < 2e-3
+    assert max(float(np.median(each)) for each in room.values()) < 1e-5
+    for name, value in expected.items():
+        low, high = value - 2 * room[name], value + 2 * room[name]
+        assert_close(found[name], np.clip(found[name], low, high), err_msg=name)
 
 
 def losses(records: list[Record]) -> list[float]:
@@ -108,7 +115,8 @@ def test_async_with_one_worker_equals_the_oracle_step_by_step(
 
         saved = load_model(tmp_path / "run" / "model")
         assert (saved.model, saved.global_step) == (model, updates)
-        assert_same(saved.parameters, expected, model, list(islice(batches(mnist), updates)))
+        stream = partial(batches, mnist)
+        assert_same(saved.parameters, model, stream, updates, rate=rate, decay=decay)
         parameters = dict(saved.parameters)
         assert made.outcome()["accuracy"] == pytest.approx(
             oracle.accuracy(parameters, mnist.test), abs=1e-4
@@ -129,8 +137,11 @@ def test_async_with_one_worker_equals_the_oracle_step_by_step(
 
 def test_sync_equals_the_oracle_on_the_joined_batches(tmp_path: Path, mnist: Mnist) -> None:
     updates, workers = 30, 3
-    streams = [batches(mnist, index) for index in range(workers)]
-    expected = reference("mlp", oracle.joined(streams), updates, rate=0.1, decay=0.99)
+
+    def joined() -> Iterator[oracle.Batch]:
+        return oracle.joined([batches(mnist, index) for index in range(workers)])
+
+    expected = reference("mlp", joined(), updates, rate=0.1, decay=0.99)
     flags = ("--model=mlp", "--learning_rate=0.1", f"--seed={SEED}", "--record_every=1")
     stop = f"--global_steps={updates}"
     made_by = partial(cluster, SYNC, tmp_path, *flags, stop, workers=workers)
@@ -150,8 +161,7 @@ def test_sync_equals_the_oracle_on_the_joined_batches(tmp_path: Path, mnist: Mni
             assert task.final["accuracy"] == made.outcome()["accuracy"]
         assert (made.outcome()["global_step"], made.outcome()["probe"]) == (updates, updates)
         saved = load_model(tmp_path / "run" / "model")
-        joined = oracle.joined([batches(mnist, index) for index in range(workers)])
-        assert_same(saved.parameters, expected, "mlp", list(islice(joined, updates)))
+        assert_same(saved.parameters, "mlp", joined, updates, rate=0.1, decay=0.99)
 
 
 def test_async_loses_no_update_and_learns_as_the_oracle_does(tmp_path: Path, mnist: Mnist) -> None:
