@@ -9,6 +9,7 @@ mends the known faults of synchronous programs.
 from __future__ import annotations
 
 import ast
+import json
 import os
 import sys
 import traceback
@@ -21,6 +22,7 @@ from lab.task.heritage.importing import provide, tensorflow_1
 from lab.task.heritage.leftovers import refuse_leftovers
 from lab.task.heritage.polls import shorten_polls
 from lab.task.program import ProgramError, ended_tasks
+from lab.task.protocol import task_names
 from lab.task.recorder import Recorder
 
 _FAITHFUL, _MEND = "--faithful", "--mend"
@@ -44,6 +46,7 @@ def main() -> None:
         tree = without_calls(tree, tell)
     optimizer = _optimizer(int(index) if mends else None, tell)
     provide(program.parent, tensorflow_1({"SyncReplicasOptimizer": optimizer}))
+    _number_requests(f"{job}-{index}", tell)
     _retry_refused_steps(tell)
     if _FAITHFUL not in switches:
         shorten_polls()
@@ -67,6 +70,24 @@ def _run(program: Path, tree: ast.Module) -> None:
     module = sys.modules["__main__"] = ModuleType("__main__")
     module.__file__ = str(program)
     exec(compile(tree, str(program), "exec", dont_inherit=True), vars(module))  # noqa: S102
+
+
+def _number_requests(task: str, tell: faults.Tell) -> None:
+    """Keep TensorFlow from refusing steps by mistake; where that fails, only say so."""
+    cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
+    names = task_names(cluster)
+    if task not in names:
+        return  # it is alone, and sends no requests
+    # It imports TensorFlow, whose libraries have to be there.
+    from lab.task.heritage.request_ids import number_requests  # noqa: PLC0415
+
+    try:
+        done = number_requests(names.index(task), int(os.environ.get("LAB_ATTEMPT", "0")))
+    except OSError as error:
+        tell(f"request ids may repeat, and TensorFlow may refuse a step: {error}")
+    else:
+        if not done:
+            tell("request ids may repeat, and TensorFlow may refuse a step; see docs/listings.md")
 
 
 def _retry_refused_steps(tell: faults.Tell) -> None:
