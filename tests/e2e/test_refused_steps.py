@@ -190,3 +190,64 @@ def test_all_sessions_of_a_listing_pass_here_and_the_last_line_says_why_it_ended
     last = done.stderr.splitlines()[-1]
     assert last.startswith("KnownFaultError: TensorFlow refused a step by mistake, ")
     assert ends_with in last
+
+
+REPEATING = """\
+import ctypes, json, os, sys
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+import tensorflow.compat.v1 as tf
+from lab.task.heritage.request_ids import number_requests, seed_threads
+
+tf.disable_eager_execution()
+servers = [tf.train.Server({"ps": ["localhost:0"]}, "ps", 0)]
+address = servers[0].target.removeprefix("grpc://")
+cluster = tf.train.ClusterSpec({"ps": [address], "worker": ["localhost:0"]})
+servers.append(tf.train.Server(cluster, "worker", 0))
+with tf.device("/job:ps/task:0"):
+    count = tf.get_variable("count", initializer=0, use_resource=False)
+    add = tf.assign_add(count, 1).op
+
+
+def refused(steps):
+    found = 0
+    for _ in range(steps):
+        try:
+            session.run(add)
+        except tf.errors.AbortedError as error:
+            assert "The same RunGraph (Worker) request was received twice" in str(error)
+            found += 1
+    return found
+
+
+with tf.Session(servers[1].target) as session:
+    session.run(count.initializer)
+    of_16 = [seed_threads(5, step=1 << 28), refused(200)]
+    numbered = [number_requests(1, 0), refused(2000)]
+    made = int(session.run(count))
+print(json.dumps({"of_16": of_16, "numbered": numbered, "made": made}))
+"""
+
+
+@pytest.mark.parametrize("tensorflow", ["2.21", HERITAGE.tensorflow])
+def test_request_ids_follow_from_the_seeds_of_threads(tmp_path: Path, tensorflow: str) -> None:
+    """With 16 seeds nearly every step is refused, with numbered ones none."""
+    python: Path | None = Path(sys.executable)
+    if tensorflow == HERITAGE.tensorflow and (python := HERITAGE.python(ROOT)) is None:
+        lacking(f"no {HERITAGE.environment} here; `make {HERITAGE.target}` makes it")
+    done = subprocess.run(
+        [str(python), "-c", REPEATING],
+        cwd=tmp_path,
+        env=environ(tmp_path),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    is_done, refused = found["of_16"]
+    assert is_done
+    assert 100 < refused < 200
+    assert found["numbered"] == [True, 0]
+    assert found["made"] == 2200 - refused

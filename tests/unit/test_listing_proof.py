@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.listing_proof import LINES, PAGE, STEPS, page, read, result
 
 ROW: dict[str, Any] = {
@@ -13,6 +15,7 @@ ROW: dict[str, Any] = {
     "state": "succeeded",
     "reason": "",
     "begun": "2026-11-23T02:59:07+00:00",
+    "commit": "1234567890",
     "local_steps": [27500, 27500, 27500],
     "counted": [27500, 27500, 27500],
     "global_step": STEPS,
@@ -32,7 +35,7 @@ def test_the_page_is_in_step_with_its_rows() -> None:
 
 
 def test_a_complete_run_counts_and_its_refused_steps_are_summed() -> None:
-    loaded, others, _ = totals(ROW, {**ROW, "number": 2, "retried": 1})
+    loaded, others, *_ = totals(ROW, {**ROW, "number": 2, "retried": 1})
     assert "2 of 2 runs made all 82,500 steps. In 2 of these" in others
     assert "in 2 the global step is" in others
     assert others.endswith("3 refused steps ran again.")
@@ -40,13 +43,21 @@ def test_a_complete_run_counts_and_its_refused_steps_are_summed() -> None:
 
 
 def test_a_run_under_load_is_counted_apart() -> None:
-    loaded, others, _ = totals(ROW, {**ROW, "load_mean": 8.1})
-    assert loaded.startswith("- Under load: 1 of 1 ")
-    assert others.startswith("- Others: 1 of 1 ")
+    loaded, others, *_ = totals(ROW, {**ROW, "load_mean": 12.1})
+    assert loaded.startswith("- With request ids that do not repeat, under load: 1 of 1 ")
+    assert others.startswith("- With request ids that do not repeat, others: 1 of 1 ")
+
+
+@pytest.mark.parametrize("commit", [{"commit": "9279a0cf11"}, {"commit": ""}])
+def test_a_run_with_tensorflows_own_request_ids_is_counted_apart(commit: dict[str, str]) -> None:
+    loaded, others, before, _ = totals(ROW, {**ROW, **commit}, {**ROW, "load_mean": 20.0, **commit})
+    assert "0 of 0 runs" in loaded
+    assert "1 of 1 runs" in others
+    assert before.startswith("- Before, with TensorFlow's own request ids: 2 of 2 ")
 
 
 def test_a_step_counted_twice_and_a_lost_count_show() -> None:
-    _, others, _ = totals({**ROW, "counted": [27500, 27501, 27500], "global_step": STEPS - 1})
+    _, others, *_ = totals({**ROW, "counted": [27500, 27501, 27500], "global_step": STEPS - 1})
     assert "1 of 1 runs made" in others
     assert "In 0 of these" in others
     assert "in 0 the global step" in others
