@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install run heritage test test-all test-gpu check lint torture clean-end listing-proof band oracle bench results mutants lock golden errors notebooks \
+.PHONY: help install run heritage test test-all test-gpu check lint hostile torture clean-end listing-proof band oracle bench results mutants lock golden errors notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## this list
@@ -20,7 +20,7 @@ run: $(VENV)/.tensorflow  ## train MNIST asynchronously on 1 ps and 3 workers, f
 heritage: $(OLD)/.complete  ## the Python for programs of 2017: Estimator, and Horovod (8 minutes)
 
 test: $(VENV)/.dev  ## unit, golden, property and short end-to-end tests (10 minutes)
-	$(BIN)/python -m pytest tests/unit --numprocesses 3 --dist worksteal
+	$(BIN)/python -m pytest tests/unit tests/hostile --numprocesses 3 --dist worksteal
 	$(BIN)/python -m pytest tests/e2e -m "not long"
 
 test-all: test  ## all tests: also containers, programs of 2017, notebooks, long faults (50 minutes)
@@ -28,6 +28,9 @@ test-all: test  ## all tests: also containers, programs of 2017, notebooks, long
 
 test-gpu: $(VENV)/.dev  ## the inventory of real GPUs against nvidia-smi; says aloud where there is none
 	$(BIN)/python -m pytest tests/gpu -rs
+
+hostile: $(VENV)/.dev  ## 2,000 damaged run directories and every command on each (one hour)
+	$(BIN)/python -m tests.hostile
 
 torture: $(VENV)/.dev  ## small trainings with one fault each, into docs/evidence/torture.md (Ctrl-C ends it)
 	$(BIN)/python -m tests.torture --policies fail,restart,continue

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 
-from lab import signals
+from lab import signals, streams
 
 
 def main() -> None:
     """Run one command and leave with its exit code."""
+    streams.open_missing()
     code = signals.INTERRUPTED
     with suppress(KeyboardInterrupt), signals.as_interrupt():
         # Imported here, where a signal shows no traceback any more.
@@ -17,6 +18,7 @@ def main() -> None:
 
         code = run_command(sys.argv[1:])
     signals.end_at_once()
+    streams.drop_unwritten()
     sys.exit(code)
 
 

@@ -26,11 +26,13 @@ __all__ = [
     "Check",
     "Chunk",
     "Environment",
+    "Keeps",
     "Say",
     "TaskInfo",
     "Unless",
     "never",
     "no_check",
+    "nothing",
 ]
 
 NOTHING: Final[Mapping[str, Path]] = MappingProxyType({})
@@ -45,6 +47,15 @@ Unless = Callable[[], None]
 
 def never() -> None:
     """Nothing speaks against it."""
+
+
+Keeps = Callable[[], bool]
+"""Whether the run volume of an environment stays when the rest of it is removed."""
+
+
+def nothing() -> bool:
+    """The volume is removed, too."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +151,13 @@ class Environment(Protocol):
         """All requests on the volume, oldest first."""
 
     def ship(
-        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+        self,
+        run_id: str,
+        offsets: Mapping[str, int],
+        *,
+        follow: bool,
+        all_sizes: bool = False,
+        rest: bool = False,
     ) -> Iterator[Chunk | None]:
         """Bring a run home, from the given byte offsets on.
 
@@ -148,6 +165,8 @@ class Environment(Protocol):
             run_id: The run.
             offsets: Path relative to the run's directory → bytes that are at home already.
             follow: Go on until every task has ended, otherwise stop at what is there now.
+            all_sizes: Bring files of any size.
+            rest: Bring all files although a task has not written its end: its agent has died.
 
         Yields:
             Pieces as they appear; None at least once a second, so that a view can be refreshed.
@@ -187,13 +206,14 @@ class Environment(Protocol):
     def description(self) -> tuple[str, str]:
         """File name and text of what really ran: the compose file, or the processes as JSON."""
 
-    def down(self, say: Say, *, unless: Unless = never) -> None:
+    def down(self, say: Say, *, unless: Unless = never, keeps: Keeps = nothing) -> None:
         """Remove everything that carries this environment's labels; nothing else.
 
         Args:
             say: Receives progress.
             unless: Asked first, when no run can be submitted any more; what it raises leaves all
                 as it is.
+            keeps: Asked next: whether the run volume stays.
 
         Raises:
             Busy: Another command boots it, submits a run or takes it down now.

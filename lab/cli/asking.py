@@ -11,9 +11,10 @@ from rich.text import Text
 
 from lab.cli.output import print_json, say
 from lab.errors import InputError
+from lab.outputs import check_output, write_output
 from lab.predict.answers import Answer
 from lab.predict.evaluation import Evaluation, evaluate
-from lab.predict.figure import check_output, draw_grid, draw_one, save
+from lab.predict.figure import draw_grid, draw_one, is_picture
 from lab.predict.network import Network
 from lab.predict.picture import read_picture
 from lab.predict.source import answering, saved_model, test_set
@@ -44,6 +45,7 @@ class Question:
     averages: bool
     data_dir: str | None
     output: str | None
+    force: bool
     json: bool
     runs_dir: str | None
 
@@ -92,7 +94,7 @@ def ask(question: Question) -> None:
     info = run.read()
     own = None if question.image is None else Path(question.image)
     image = None if own is None else read_picture(own)
-    output = _output(question.output, run, own)
+    output = _output(question.output, run, own, force=question.force)
     saved = saved_model(run, info)
     network = answering(run, saved, averages=question.averages)
     asked = _Asked(run, info, saved, network)
@@ -102,14 +104,14 @@ def ask(question: Question) -> None:
         _ask_about_picture(asked, own, image, output, json=question.json)
 
 
-def _output(given: str | None, run: RunDir, own: Path | None) -> Path:
+def _output(given: str | None, run: RunDir, own: Path | None, *, force: bool) -> Path:
     """Where the picture goes."""
     if given is None:
         return run.path / FIGURES / ("digits.png" if own is None else "own.png")
     path = Path(given)
-    check_output(path)
     if own is not None and path.exists() and path.samefile(own):
         raise InputError(f"--output: {path} is your own picture", "name another file")
+    check_output("--output", path, is_picture, force=force)
     return path
 
 
@@ -197,7 +199,7 @@ def _title(*lines: str) -> str:
 def _write(output: Path, data: bytes) -> str:
     """Write a picture and return its path."""
     output.parent.mkdir(exist_ok=True)
-    save(output, data)
+    write_output(output, data)
     return str(output)
 
 

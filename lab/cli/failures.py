@@ -67,10 +67,12 @@ def _explain(error: Exception) -> int:
     if isinstance(error, OSError) and error.filename is not None:
         say(f"error: {error.filename}: {_lower(error.strerror)}; {_mend(error)}")
         return 1
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if isinstance(error, OSError) and error.errno == errno.EBADF:
+        say("error: standard output is closed; write it to a file, or to /dev/null")
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
         say(f"error: the disk is full; {_mend(error)}")
-        return 1
-    say(f"error: internal: {type(error).__name__}: {error}; run it again with --debug")
+    else:
+        say(f"error: internal: {type(error).__name__}: {error}; run it again with --debug")
     return 1
 
 

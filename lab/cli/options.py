@@ -49,6 +49,7 @@ Tensorflow = Annotated[
         shows="VERSION",
     ),
 ]
+Force = Annotated[bool, Switch("replace a file that lab did not write")]
 EnvironmentName = Annotated[
     str | None, Flag("the environment (default: the one of ./cluster.yaml)", shows="NAME")
 ]

@@ -19,7 +19,7 @@ from lab.run.result import band, number, result
 from lab.run.summary import Summary
 from lab.task.output import MAX_LINE_BYTES
 from lab.task.states import State
-from lab.task.text import visible
+from lab.task.text import short, visible
 
 LOG_LINES: Final = 15
 """The number of last lines of a failed task's log that are shown."""
@@ -58,6 +58,7 @@ def judge(run: RunDir, summary: Summary) -> None:
     """
     if summary.state == State.SUCCEEDED:
         _compare(run, summary)
+        check_collected(summary)
         return
     for task in summary.tasks:
         if task.state in {State.FAILED, State.LOST}:
@@ -66,6 +67,21 @@ def judge(run: RunDir, summary: Summary) -> None:
     raise LabError(
         f"run {run.run_id} {summary.state}{reason}", f"all that its tasks said is in {run.path}"
     )
+
+
+def check_collected(summary: Summary) -> None:
+    """See that no data of the run was left on its volume.
+
+    Raises:
+        LabError: There is such a file.
+    """
+    kept = [each for each in summary.left if each.kept]
+    if kept:
+        raise LabError(
+            f"run {summary.run_id}: files that were not collected: {len(kept)}, the first one is"
+            f" {short(kept[0].path)}: {short(kept[0].reason)}",
+            f"`lab collect {summary.run_id} --all-sizes` collects files of any size",
+        )
 
 
 def _compare(run: RunDir, summary: Summary) -> None:

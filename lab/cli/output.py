@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-
 from lab.cli.failures import say
+from lab.strict_json import dump
 
 __all__ = ["confirm", "print_json", "say"]
 
 
 def print_json(value: object) -> None:
     """Print indented JSON to stdout; control characters are escaped by JSON itself."""
-    print(json.dumps(value, indent=2))
+    print(dump(value, indent=2))
 
 
 def confirm(question: str) -> bool:

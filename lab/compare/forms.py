@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from lab.run.cells import loss, rate, seconds, share, whole
+from lab.numbers import fixed
+from lab.run.cells import loss, rate, seconds, share
 from lab.run.result import number
 
 _SHORT_S: Final = 0.1  # below it, milliseconds say more
@@ -36,7 +37,7 @@ def ratio(value: float | None) -> str:
     """A ratio; nothing where there is none."""
     if value is None:
         return ""
-    return f"{value:.3f}" if abs(value) < _SMALL else f"{value:,.0f}"
+    return fixed(value, 3 if abs(value) < _SMALL else 0)
 
 
 def _time(value: float) -> str:
@@ -54,11 +55,11 @@ def _plain(value: float) -> str:
 _FORMS: Final[Mapping[str, Callable[[float], str]]] = {
     "share": share,
     "loss": loss,
-    "count": lambda value: whole(round(value)),
+    "count": lambda value: fixed(value, 0),
     "1/s": _rate,
     "s": _time,
-    "byte": lambda value: f"{value / 2**30:.2f} GiB",
-    "W": lambda value: f"{value:.0f} W",
-    "updates": lambda value: f"{value:.2f}",
+    "byte": lambda value: f"{fixed(value / 2**30, 2)} GiB",
+    "W": lambda value: f"{fixed(value, 0)} W",
+    "updates": lambda value: fixed(value, 2),
 }
 """Unit to form."""

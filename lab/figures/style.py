@@ -18,6 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from lab.numbers import fixed
 from lab.task.text import short
 
 P = ParamSpec("P")
@@ -172,7 +173,7 @@ def _label(value: float, low: float, high: float) -> str:
 
 def rate(value: float) -> str:
     """So many a second, as precise as it is of use: two digits where it is below 10."""
-    return f"{value:.1f}" if 1 <= value < 9.95 else f"{value:.2g}" if value < 1 else f"{value:,.0f}"  # noqa: PLR2004
+    return f"{value:.1f}" if 1 <= value < 9.95 else f"{value:.2g}" if value < 1 else fixed(value, 0)  # noqa: PLR2004
 
 
 def thousands(axes: Axes, which: str = "both") -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import io
 import logging
 import math
-import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.errors import InputError
 from lab.predict.answers import Answer, percent
 from lab.predict.network import Shares
 from lab.task.data import SIDE, Floats
@@ -116,7 +113,7 @@ class _Sheet:
     def png(self) -> bytes:
         """All of it as a PNG."""
         data = io.BytesIO()
-        self._figure.savefig(data, format="png")
+        self._figure.savefig(data, format="png", metadata={"Software": _SOFTWARE})
         return data.getvalue()
 
 
@@ -140,27 +137,10 @@ def _sheet(width: float, height: float, title: str) -> Iterator[_Sheet]:
         yield _Sheet(figure)
 
 
-def check_output(path: Path) -> None:
-    """See that a picture may be written there, before anything is computed.
-
-    Raises:
-        InputError: What is there is no file, or its directory is missing.
-    """
-    if path.exists() and not path.is_file():
-        raise InputError(f"--output: {path} is no file", "name a file, such as digits.png")
-    if not path.parent.is_dir():
-        raise InputError(f"--output: {path.parent} is no directory", "make it first")
+_SOFTWARE: Final = "lab predict"
+"""Who wrote a picture, as its metadata say."""
 
 
-def save(path: Path, data: bytes) -> None:
-    """Replace a file at once, so that a full disk leaves the old one whole.
-
-    Raises:
-        OSError: It cannot be written.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+def is_picture(begin: bytes) -> bool:
+    """Whether a file that begins so is such a picture."""
+    return begin.startswith(b"\x89PNG") and _SOFTWARE.encode() in begin

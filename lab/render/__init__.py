@@ -12,10 +12,10 @@ from lab.cluster import load_cluster
 from lab.errors import InputError, LabError
 from lab.gpus import take_inventory
 from lab.images import CURRENT
+from lab.outputs import write_output
 from lab.plan import Plan, place
 from lab.render.compose import render
 from lab.render.header import Recorded, read_recorded
-from lab.task.protocol import write_atomically
 from lab.task.text import short, visible
 
 __all__ = [
@@ -113,6 +113,11 @@ def stale_diff(path: Path, text: str) -> str:
     return f"{shown or f'{name}: its line ends differ'}\n"
 
 
+def is_rendered(begin: bytes) -> bool:
+    """Whether a file that begins so was rendered."""
+    return begin.startswith(b"# Rendered from ")
+
+
 def write(path: Path, text: str) -> None:
     """Write a rendered file, whole or not at all.
 
@@ -120,7 +125,7 @@ def write(path: Path, text: str) -> None:
         LabError: It cannot be written there.
     """
     try:
-        write_atomically(path, text)
+        write_output(path, text.encode())
     except OSError as error:
         raise LabError(
             f"{short(str(path))} cannot be written ({error.strerror})",

@@ -13,7 +13,7 @@ from lab.errors import InputError, LabError
 from lab.figures import style
 from lab.figures.charts import CHARTS
 from lab.figures.trace import from_first_step
-from lab.predict.figure import save
+from lab.outputs import check_output, write_output
 from lab.report.data import Reported
 from lab.report.page import Shown, is_a_page, page
 from lab.report.verdicts import Verdicts
@@ -36,7 +36,7 @@ class Places:
     figures: Path
 
 
-def places(runs: Sequence[Path], output: str | None, home: Path) -> Places:
+def places(runs: Sequence[Path], output: str | None, home: Path, *, force: bool = False) -> Places:
     """Where a report goes, and that it can go there.
 
     Args:
@@ -44,6 +44,7 @@ def places(runs: Sequence[Path], output: str | None, home: Path) -> Places:
         output: The page's file, as it was typed, whose figures go beside it and are named after it;
             None: in the run's directory, or beside several.
         home: Where runs are kept.
+        force: Whether to replace a file that is no report.
 
     Raises:
         InputError: What is there is no file, or no report; or its directory is missing.
@@ -52,17 +53,9 @@ def places(runs: Sequence[Path], output: str | None, home: Path) -> Places:
         folder = runs[0] if len(runs) == 1 else home
         return Places(folder / PAGE, _own(folder / FIGURES))
     target = Path(output)
-    mend = "name a file in a directory that is there, such as report.html"
-    try:
-        if target.is_dir() or (target.exists() and not target.is_file()):
-            raise InputError(f"--output: {short(str(target))} is no file", mend)
-        if not target.parent.is_dir():
-            raise InputError(f"--output: {short(str(target.parent))} is no directory", mend)
-        if target.exists() and not is_a_page(target):
-            what = f"--output: {short(str(target))} is there, and is no report"
-            raise InputError(what, "name another file, or move that one away")
-    except (OSError, ValueError) as error:
-        raise InputError(f"--output: {short(str(target))} cannot be a file", mend) from error
+    check_output("--output", target, is_a_page, force=force)
+    if target.exists() and not target.is_file():
+        raise InputError(f"--output: {short(output)} is no file", "name one, such as report.html")
     # A directory of this page's own: what lies beside it may be anybody's.
     return Places(target, _own(target.with_name(f"{target.stem}-{FIGURES}")))
 
@@ -113,11 +106,11 @@ def make(
             image = style.png(figure)
             for ending, data in (("png", image), ("svg", style.svg(figure))):
                 file = where.figures / f"{chart.name}.{ending}"
-                save(file, data)
+                write_output(file, data)
                 files.append(file)
             say(f"{chart.title}: {where.figures / chart.name}.png and .svg")
             shown.append(Shown(chart, chart.see(traces), chart.read(traces), image))
-        save(where.page, page(runs, shown, judged).encode())
+        write_output(where.page, page(runs, shown, judged).encode())
     except OSError as error:
         raise _unwritten(error, where) from error
     return where.page, files

@@ -21,7 +21,6 @@ from lab.task.text import visible
 MARKER: Final = '<meta name="generator" content="lab report">'
 """Every page has it near its beginning, and is known by it as one that may be replaced."""
 
-_MARKED_BYTES: Final = 2000
 _TEMPLATE: Final = Path(__file__).with_name("page.html.j2")
 
 
@@ -52,15 +51,9 @@ def _seen(value: object) -> object:
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def is_a_page(file: Path) -> bool:
-    """Whether a file is a page of the lab's, or empty, so that nothing is lost with it.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    with file.open("rb") as opened:
-        begin = opened.read(_MARKED_BYTES)
-    return not begin or MARKER.encode() in begin
+def is_a_page(begin: bytes) -> bool:
+    """Whether a file that begins so is a page of the lab's."""
+    return MARKER.encode() in begin
 
 
 def page(runs: Sequence[Reported], figures: Sequence[Shown], judged: Verdicts | None) -> str:

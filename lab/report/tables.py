@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from lab.figures.series import interval
 from lab.figures.style import rate
+from lab.numbers import fixed
 from lab.report.data import Reported, by_group
 from lab.run.summary import Summary
 
@@ -112,10 +114,10 @@ def runs(reported: Sequence[Reported]) -> Table:
 
 
 _MEANS: Final[tuple[tuple[str, Form, Callable[[Summary], float | None]], ...]] = (
-    (">accuracy", "{:.4f}".format, lambda summary: summary.accuracy),
-    (">global step", "{:,.0f}".format, lambda summary: summary.global_step),
+    (">accuracy", partial(fixed, decimals=4), lambda summary: summary.accuracy),
+    (">global step", partial(fixed, decimals=0), lambda summary: summary.global_step),
     (">steps/s", rate, lambda summary: summary.steps_per_s),
-    (">wall time (s)", "{:.1f}".format, lambda summary: summary.wall_s),
+    (">wall time (s)", partial(fixed, decimals=1), lambda summary: summary.wall_s),
 )
 
 
@@ -171,12 +173,12 @@ def pace(value: float | None) -> str:
 
 def seconds(value: float | None) -> str:
     """A time, or a dash."""
-    return NONE if value is None else f"{value:,.1f} s"
+    return NONE if value is None else f"{fixed(value, 1)} s"
 
 
 def percent(value: float | None) -> str:
     """A share, or a dash."""
-    return NONE if value is None else f"{100 * value:.0f}%"
+    return NONE if value is None else f"{fixed(100 * value, 0)}%"
 
 
 def yes_no(value: bool | None) -> str:

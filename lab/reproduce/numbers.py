@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from lab.numbers import fixed
+
 LEAST_RUNS: Final = 3
 """Of fewer runs no spread can be told."""
 
@@ -13,7 +15,7 @@ _WHOLE: Final = 100
 
 def compared(value: float) -> str:
     """Digits enough to compare: whole steps, shares and losses with four decimals."""
-    return f"{value:,.0f}" if _is_whole(value) else f"{value:.4f}"
+    return fixed(value, 0 if _is_whole(value) else 4)
 
 
 def mean_of_runs(mean: float, low: float | None, high: float | None, runs: int | None) -> str:
@@ -29,7 +31,7 @@ def mean_of_runs(mean: float, low: float | None, high: float | None, runs: int |
     if few or low is None or high is None or low == high:
         return compared(mean)
     half = (high - low) / 2
-    return f"{compared(mean)} ±" + (f"{half:,.0f}" if _is_whole(mean) else f"{half:.4f}")
+    return f"{compared(mean)} ±" + fixed(half, 0 if _is_whole(mean) else 4)
 
 
 def band(low: float, high: float) -> str:

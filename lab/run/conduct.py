@@ -14,6 +14,7 @@ from lab.errors import LabError
 from lab.run import lifecycle
 from lab.run.directory import RunDir
 from lab.run.faulting import Faulting
+from lab.run.homecoming import left_on, say_kept
 from lab.run.lifecycle import NoView, View
 from lab.run.standing import PATIENCE_S
 from lab.run.summary import Summary
@@ -226,8 +227,14 @@ def take_down(run: RunDir, environment: Environment, say: Say) -> None:
         if other is not None:
             raise _StaysUp(other)
 
+    def keeps() -> bool:
+        left = left_on(environment, run.path.parent)
+        if left:
+            say_kept(environment, left, say)
+        return bool(left)
+
     def down() -> None:
-        when_free(lambda: environment.down(say, unless=unless))
+        when_free(lambda: environment.down(say, unless=unless, keeps=keeps))
 
     try:
         if isinstance(fault, KeyboardInterrupt):

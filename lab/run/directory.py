@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 import time
@@ -11,19 +10,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from lab.errors import InputError, LabError
+from lab.run.typed import convert
+from lab.strict_json import dump, parse
 from lab.task.policy import OnFailure
 from lab.task.protocol import (
     CLUSTER_FLAGS,
     RUN_ID,
     STALL_S,
+    TASK,
     Request,
     chief_of,
     task_names,
     write_atomically,
 )
+from lab.task.reading import read_regular
 from lab.task.states import State
 from lab.task.text import short
 
@@ -33,7 +36,34 @@ FORMAT: Final = 1
 _GLANCE_S: Final = 0.5
 """Who looks whether a run is followed holds its lock for a moment, which turns nobody away."""
 
-_TUPLES: Final = ("argv", "services", "tasks", "gpus", "cluster_flags", "faults")
+
+class TaskRow(TypedDict, total=False):
+    """Where a task ran: `worker-0`, its node, `host:port` of its server, its GPUs' ids."""
+
+    task: str
+    node: str
+    address: str
+    gpus: tuple[str, ...]
+
+
+_LATEST: Final = 1e11
+"""Seconds since the epoch that can be shown as a date: up to the year 5138."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A file of a run that was not collected.
+
+    Attributes:
+        path: Relative to the run's directory.
+        reason: Why.
+        kept: Whether it holds data, for which the run volume stays.
+    """
+
+    path: str
+    reason: str
+    kept: bool
+
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"
@@ -83,7 +113,9 @@ class RunInfo:
         started_unix: When the run was asked for, in seconds since the epoch.
         submitted_unix: When it was handed to the agents, in seconds since the epoch, or None.
         stopped_unix: When its last task had ended, in seconds since the epoch, or None.
-        collected: Whether all of it is at home: it was collected after its last task had ended.
+        collected: Whether all of it is at home, except `left`: it was collected after its last
+            task had ended.
+        left: The files that could not be collected.
     """
 
     run_id: str
@@ -101,7 +133,7 @@ class RunInfo:
     cluster_file: str = ""
     cluster_sha256: str = ""
     services: tuple[str, ...] = ("ps",)
-    tasks: tuple[Mapping[str, Any], ...] = ()
+    tasks: tuple[TaskRow, ...] = ()
     gpus: tuple[str, ...] = ()
     plan: Mapping[str, Any] | None = None
     git: Mapping[str, Any] | None = None
@@ -125,6 +157,7 @@ class RunInfo:
     resumed_from: str = ""
     epoch_workers: int = 0
     collected: bool = False
+    left: tuple[Left, ...] = ()
     format: int = FORMAT
 
     @classmethod
@@ -177,7 +210,7 @@ class RunInfo:
 
     def to_json(self) -> str:
         """Indented JSON with a final line end."""
-        return json.dumps(asdict(self), indent=2) + "\n"
+        return dump(asdict(self), indent=2) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> RunInfo:
@@ -186,21 +219,21 @@ class RunInfo:
         Raises:
             ValueError: The text is no `run.json` of this format.
         """
-        try:
-            raw: dict[str, Any] = json.loads(text)
-            if raw["format"] > FORMAT:
-                raise ValueError(f"written by a later lab (format {raw['format']})")
-            tuples: dict[str, Any] = {name: tuple(raw[name]) for name in _TUPLES if name in raw}
-            words = {
-                "state": State(raw["state"]),
-                "on_failure": OnFailure(raw.get("on_failure", OnFailure.FAIL)),
-            }
-            unknown = raw.keys() - {field.name for field in fields(cls)}
-            if unknown:
-                raise ValueError(f"not a run.json: nobody knows its key {short(min(unknown))!r}")
-            return cls(**{**raw, **tuples, **words})
-        except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"not a run.json: {error}") from error
+        raw = parse(text)
+        later = raw.get("format")
+        if isinstance(later, int) and later > FORMAT:
+            raise ValueError(f"written by a later lab (format {later})")
+        unknown = raw.keys() - {field.name for field in fields(cls)}
+        if unknown:
+            raise ValueError(f"its key {short(min(unknown))!r} is not known")
+        info = convert(raw, cls)
+        for name in ("started_unix", "submitted_unix", "stopped_unix"):
+            if not 0 <= (getattr(info, name) or 0) <= _LATEST:
+                raise ValueError(f"its {name} is no time")
+        for name, hosts in info.cluster.items():
+            if not TASK.fullmatch(f"{name}-{len(hosts)}"):
+                raise ValueError(f"its cluster has a job {short(name)!r}, which is no job's name")
+        return info
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +315,7 @@ class RunDir:
             LabError: It is missing or unreadable.
         """
         try:
-            return RunInfo.from_json(self.info_path.read_text(encoding="utf-8"))
+            return RunInfo.from_json(read_regular(self.info_path))
         except FileNotFoundError:
             raise LabError(
                 f"{self.info_path} is missing", f"bring it home with `lab collect {self.run_id}`"

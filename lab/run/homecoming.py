@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -22,8 +22,16 @@ def unwatched() -> Iterator[View]:
     yield NoView()
 
 
-def bring_all_home(environment: Environment, home: Path, say: Say) -> list[str]:
+def bring_all_home(
+    environment: Environment, home: Path, say: Say, *, all_sizes: bool = False
+) -> list[str]:
     """Collect every run of an environment that is not complete at home.
+
+    Args:
+        environment: It.
+        home: The directory of all runs.
+        say: Receives one line for each.
+        all_sizes: Collect files of any size; of complete runs, too.
 
     Returns:
         The runs that have not ended.
@@ -33,8 +41,9 @@ def bring_all_home(environment: Environment, home: Path, say: Say) -> list[str]:
     """
     going = []
     for request in environment.runs():
-        if not RunDir(home / safe_run_id(request.run_id)).complete():
-            summary = bring_one_home(request, environment, home, say)
+        run = RunDir(home / safe_run_id(request.run_id))
+        if not run.complete() or (all_sizes and run.read().left):
+            summary = bring_one_home(request, environment, home, say, all_sizes=all_sizes)
             if not State(summary.state).ended:
                 going.append(request.run_id)
     return going
@@ -59,6 +68,7 @@ def bring_one_home(
     *,
     follow: bool = False,
     view: Callable[[], AbstractContextManager[View]] = unwatched,
+    all_sizes: bool = False,
 ) -> Summary:
     """Collect what there is of a run; with `run.json` from its request if there is none.
 
@@ -69,6 +79,7 @@ def bring_one_home(
         say: Receives one line.
         follow: Go on until its last task has ended, otherwise stop at what is there now.
         view: Makes the context manager of a view; entered while the run comes home.
+        all_sizes: Collect files of any size.
 
     Raises:
         LabError: Another process collects it, or it cannot be collected.
@@ -92,10 +103,40 @@ def bring_one_home(
             if follow:
                 lifecycle.come_home(run, environment, shown)
             else:
-                lifecycle.bring_home(run, environment, follow=False, view=shown)
+                lifecycle.bring_home(
+                    run,
+                    environment,
+                    follow=False,
+                    view=shown,
+                    all_sizes=all_sizes,
+                    rest=lifecycle.has_gone(environment),
+                )
         summary = lifecycle.finish(run)
         if not State(summary.state).ended and lifecycle.has_gone(environment):
             lifecycle.end_as(run, State.LOST, GONE)
             summary = lifecycle.finish(run)
     say(f"run {run.run_id}: {summary.state}, collected into {run.path}")
     return summary
+
+
+def left_on(environment: Environment, home: Path) -> list[str]:
+    """The runs of an environment that have files on its volume that are not at home.
+
+    Raises:
+        LabError: The volume, or what is known of a run, cannot be read.
+    """
+    runs = [RunDir(home / safe_run_id(request.run_id)) for request in environment.runs()]
+    return [
+        run.run_id
+        for run in runs
+        if run.info_path.is_file() and any(each.kept for each in run.read().left)
+    ]
+
+
+def say_kept(environment: Environment, runs: Sequence[str], say: Say) -> None:
+    """Say why a run volume stays, and how to remove it."""
+    say(
+        f"the run volume of {environment.project!r} stays: not all files of run {', '.join(runs)}"
+        f" were collected; `lab collect {runs[0]} --all-sizes` collects files of any size,"
+        f" `lab down {environment.project} --discard` removes the volume"
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.plan import Plan
-from lab.run.directory import RunDir, RunInfo
+from lab.run.directory import RunDir, RunInfo, TaskRow
 from lab.run.program import OwnProgram
 from lab.run.provenance import git_state, versions
 from lab.run.resume import copy_checkpoints, workers_of
@@ -160,7 +160,7 @@ def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, An
     return found
 
 
-def _place(plan: Plan) -> Iterator[dict[str, Any]]:
+def _place(plan: Plan) -> Iterator[TaskRow]:
     for task in plan.tasks:
         yield {
             "task": task.name,

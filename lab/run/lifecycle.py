@@ -14,10 +14,11 @@ from typing import Protocol
 
 from lab.backends import Environment
 from lab.errors import LabError
-from lab.run.collect import Collector
+from lab.run.collect import Collector, task_of
 from lab.run.directory import RunDir, RunInfo
 from lab.run.progress import LineReader
 from lab.run.summary import Summary, read_statuses, sum_up, write_summary
+from lab.task.appending import Written
 from lab.task.policy import outcome
 from lab.task.protocol import Request, TaskStatus
 from lab.task.states import State, run_state
@@ -137,6 +138,8 @@ def bring_home(
     follow: bool,
     view: View,
     tick: Callable[[int | None], None] = lambda _step: None,
+    all_sizes: bool = False,
+    rest: bool = False,
 ) -> None:
     """Collect a run; with `follow` until its last task has ended.
 
@@ -146,27 +149,29 @@ def bring_home(
         follow: Go on until its last task has ended, otherwise stop at what is there now.
         view: Is told what comes.
         tick: Called at least once a second, with the global step as far as it is known.
+        all_sizes: Collect files of any size.
+        rest: Collect all files although a task has not written its end: its agent has died.
 
     Raises:
         LabError: The environment has gone, or the disk is full; what came is kept.
     """
     readers: dict[str, LineReader] = {}
-    statuses = read_statuses(run, run.read())
+    statuses = read_statuses(run, run.read(), skip_damaged=True)
 
     def appended(path: str, data: bytes) -> None:
-        task = _task_of(path, "tasks", ".jsonl")
+        task = task_of(path, "tasks", ".jsonl")
         if task:
             records = list(readers.setdefault(task, LineReader()).feed(data))
             if records:
                 view.records(task, records)
 
     def replaced(path: str, data: bytes) -> None:
-        if task := _task_of(path, "tasks", ".jsonl"):
+        if task := task_of(path, "tasks", ".jsonl"):
             # What is on the volume is not what came before: from here on it counts anew.
             readers.pop(task, None)
             view.forget(task)
             appended(path, data)
-        if _task_of(path, "status", ".json"):
+        if task_of(path, "status", ".json"):
             status = TaskStatus.from_json(data.decode("utf-8", errors="replace"))
             view.status(status)
             statuses[status.task] = status
@@ -174,20 +179,19 @@ def bring_home(
 
     _replay(run, readers, view)
     collector = Collector(run.path, appended, replaced)
-    for chunk in environment.ship(run.run_id, collector.offsets(), follow=follow):
+    for chunk in environment.ship(
+        run.run_id, collector.offsets(), follow=follow, all_sizes=all_sizes, rest=rest
+    ):
         if chunk is not None:
             collector.accept(chunk)
         view.tick()
         steps = [each.global_step for each in statuses.values() if each.global_step is not None]
         tick(max(steps, default=None))
-    if collector.refused:
-        view.notice(
-            f"{len(collector.refused)} files of run {run.run_id} stay on the volume, hidden or"
-            f" under names that belong to lab: {', '.join(collector.refused[:3])}"
-        )
     info = run.read()
-    if not info.collected and _all_ended(info, read_statuses(run, info)):
-        run.update(collected=True)
+    left = tuple(collector.left.values())
+    collected = info.collected or _all_ended(info, read_statuses(run, info))
+    if (left, collected) != (info.left, info.collected):
+        run.update(left=left, collected=collected)
 
 
 def come_home(
@@ -230,6 +234,9 @@ def finish(run: RunDir) -> Summary:
     statuses = read_statuses(run, info)
     if not info.state.ended or _all_ended(info, statuses):
         state, reason = verdict(info, statuses)
+        altered = _altered(run, info, statuses) if state is State.SUCCEEDED else None
+        if altered is not None:
+            state, reason = State.FAILED, f"the records of {altered} were changed after its end"
         ended = [each.ended_unix for each in statuses.values() if each.ended_unix is not None]
         stopped = (max(ended) if ended else time.time()) if state.ended else None
         info = run.update(state=state, reason=reason, stopped_unix=stopped)
@@ -237,6 +244,19 @@ def finish(run: RunDir) -> Summary:
     if info.state.ended:
         write_summary(run, summary)
     return summary
+
+
+def _altered(run: RunDir, info: RunInfo, statuses: Mapping[str, TaskStatus]) -> str | None:
+    """The first task whose collected records are not those that its agent has written."""
+    left = {each.path for each in info.left}
+    for task, status in statuses.items():
+        path = run.records(task)
+        if not status.records_sha256 or f"tasks/{path.name}" in left:
+            continue
+        written = Written.of(path)
+        if written.sha256 != status.records_sha256:
+            return task
+    return None
 
 
 def end_as(run: RunDir, state: State, reason: str) -> None:
@@ -322,12 +342,5 @@ def _replay(run: RunDir, readers: dict[str, LineReader], view: View) -> None:
             with path.open("rb") as file:
                 while data := file.read(1 << 20):
                     view.records(task, list(reader.feed(data)))
-    for status in read_statuses(run, info).values():
+    for status in read_statuses(run, info, skip_damaged=True).values():
         view.status(status)
-
-
-def _task_of(path: str, directory: str, suffix: str) -> str | None:
-    parts = PurePosixPath(path).parts
-    if len(parts) == 2 and parts[0] == directory and parts[1].endswith(suffix):  # noqa: PLR2004
-        return parts[1].removesuffix(suffix)
-    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 from lab.task.results import Result, is_number, is_whole, result_of
 
-_NUMBERS: Final = ("epoch", "local_step", "global_step", "loss", "staleness", "batch_size")
+_WHOLE: Final = ("epoch", "local_step", "global_step", "staleness", "batch_size")
 _STEPS: Final = frozenset({"step", "epoch"})
 
 FIRST_SEQ: Final = 0
@@ -28,6 +29,7 @@ class TaskProgress:
         global_step: The newest global step, or None.
         highest: The highest global step, or None.
         loss: The newest loss, or None.
+        diverged_at: The step from which on the loss is NaN or infinite, or None.
         staleness: The newest staleness, in updates by others, or None.
         batch_size: The newest batch size, or None.
         accuracy: The task's own last accuracy, a share, or None.
@@ -53,6 +55,7 @@ class TaskProgress:
     global_step: int | None = None
     highest: int | None = None
     loss: float | None = None
+    diverged_at: int | None = None
     staleness: int | None = None
     batch_size: int | None = None
     accuracy: float | None = None
@@ -77,9 +80,11 @@ class TaskProgress:
         """Fold one record; a field that is missing changes nothing."""
         self.records += 1
         self._count(record)
-        for name in _NUMBERS:
-            if is_number(record.get(name)):
+        for name in _WHOLE:
+            if is_whole(record.get(name)):
                 setattr(self, name, record[name])
+        if is_number(record.get("loss")):
+            self._lose(record)
         if is_whole(record.get("global_step")):
             self.highest = max(self.highest or 0, record["global_step"])
         if is_number(record.get("time_unix")):
@@ -92,7 +97,7 @@ class TaskProgress:
             self.results[found.name] = found
         if isinstance(record.get("message"), str):
             self.message = record["message"]
-        if is_number(record.get("probe")):
+        if is_whole(record.get("probe")):
             self.probe = record["probe"]
             self.probe_global_step = record.get("global_step")
             self.final_accuracy = record.get("accuracy")
@@ -130,6 +135,15 @@ class TaskProgress:
         expected = self._expected.get(attempt, FIRST_SEQ)
         self.lost += max(0, seq - expected)
         self._expected[attempt] = max(expected, seq + 1)
+
+    def _lose(self, record: dict[str, Any]) -> None:
+        """Follow the loss, and since when it is no number."""
+        self.loss = record["loss"]
+        if math.isfinite(record["loss"]):
+            self.diverged_at = None
+        elif self.diverged_at is None:
+            step = record.get("global_step", record.get("local_step"))
+            self.diverged_at = step if is_whole(step) else None
 
     def _step(self, record: dict[str, Any]) -> None:
         time, step = record.get("time_unix"), record.get("local_step")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from rich.console import Group
 from rich.text import Text
 
+from lab.numbers import fixed
 from lab.run.cells import Cell, loss, percent, rate, seconds, share, state_cell, table, whole
+from lab.run.directory import Left
 from lab.run.summary import ResultSummary, Summary, TaskSummary
 from lab.task.states import State
 from lab.task.text import short, visible
+
+LEFT_LINES: Final = 20
+"""Files that were not collected and are named."""
 
 _RESULT: Final = (
     "task", "node", "state", ">epochs", ">local\nsteps", ">global\nstep", ">loss", ">accuracy",
@@ -53,7 +58,7 @@ def _headline(summary: Summary) -> Text:
     line = Text(visible(f"run {summary.run_id}: {summary.experiment} on {summary.backend}, "))
     line.append_text(state_cell(summary.state))
     if summary.wall_s is not None:
-        line.append(f" after {summary.wall_s:.1f} s")
+        line.append(f" after {seconds(summary.wall_s)}")
     if summary.reason:
         line.append(f" ({short(summary.reason)})")
     return line
@@ -72,11 +77,12 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
         per_s = "" if summary.steps_per_s is None else f", {rate(summary.steps_per_s)} a second"
         yield "global step", f"{whole(summary.global_step)}{per_s}", ""
     if summary.first_step_s is not None:
-        yield "first step of every worker", f"after {summary.first_step_s:.1f} s", ""
+        yield "first step of every worker", f"after {seconds(summary.first_step_s)}", ""
     if summary.updates_conserved is not None:
         bad = "" if summary.updates_conserved else "bold red"
         lost = f": {summary.updates_lost} never made" if summary.updates_lost else ""
         yield "every update counted", "yes" if summary.updates_conserved else f"NO{lost}", bad
+    yield from _diverged(summary.tasks)
     if summary.degraded:
         gone = [task.task for task in summary.tasks if task.state != State.SUCCEEDED]
         yield "without", visible(", ".join(gone)), "bold yellow"
@@ -89,11 +95,29 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
         yield "goes on from", visible(summary.resumed_from), ""
     if summary.records_lost:
         yield "records lost", f"{summary.records_lost}", "bold red"
+    yield from _left(summary.left)
     for name, several in _by_name(summary.results).items():
         differ = len({each.value for each in several}) > 1
         for found in several if differ else several[:1]:
             who = f"{name}, {found.task}" if differ else name
             yield visible(who), _found(found), "" if found.as_expected else "bold red"
+
+
+def _diverged(tasks: Iterable[TaskSummary]) -> Iterator[tuple[str, str, str]]:
+    for task in tasks:
+        if task.diverged_at is not None:
+            line = f"{loss(task.loss)} from step {whole(task.diverged_at)}"
+            yield f"loss of {visible(task.task)}", line, "bold red"
+
+
+def _left(files: Sequence[Left]) -> Iterator[tuple[str, str, str]]:
+    """A line for each file that was not collected; those that hold data first."""
+    ordered = sorted(files, key=lambda each: not each.kept)
+    for each in ordered[:LEFT_LINES]:
+        name, style = ("not collected", "bold red") if each.kept else ("left out", "")
+        yield name, f"{short(each.path)}: {short(each.reason)}", style
+    if len(files) > LEFT_LINES:
+        yield "not collected", f"{len(files) - LEFT_LINES:,} more files, see run.json", "bold red"
 
 
 def _by_name(results: Iterable[ResultSummary]) -> dict[str, list[ResultSummary]]:
@@ -126,4 +150,4 @@ def band(found: ResultSummary) -> str:
 
 def number(value: float) -> str:
     """A whole number with commas, any other with six digits."""
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.6g}"
+    return fixed(value, 0) if float(value).is_integer() else f"{value:.6g}"

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from lab.run.directory import RunDir, RunInfo
+from lab.errors import LabError
+from lab.run.directory import Left, RunDir, RunInfo
 from lab.run.gpu_use import NO_FIGURES, Figures, read_figures
 from lab.run.progress import TaskProgress, read_progress
+from lab.run.typed import convert
+from lab.strict_json import dump, parse
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import TaskStatus, write_atomically
+from lab.task.reading import read_regular
 from lab.task.states import State
 
 
@@ -44,6 +47,7 @@ class TaskSummary:
             Where it shares a card: the card's, whoever used it; the same holds for what follows.
         gpu_memory_bytes: Memory in use on its cards together, at its peak.
         gpu_power_w: Power that its cards drew together while it trained, in watts; a mean.
+        diverged_at: The step from which on its loss is NaN or infinite, or None.
     """
 
     task: str
@@ -65,6 +69,7 @@ class TaskSummary:
     gpu_utilisation: float | None = None
     gpu_memory_bytes: int | None = None
     gpu_power_w: float | None = None
+    diverged_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +122,7 @@ class Summary:
         records_lost: Records whose sequence numbers are missing.
         tasks: One row for each task, in the cluster's order.
         results: What its experiment has found, and what it was to find and has not.
+        left: The files that were not collected.
     """
 
     run_id: str
@@ -137,6 +143,7 @@ class Summary:
     records_lost: int
     tasks: list[TaskSummary]
     results: list[ResultSummary] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
 
     @property
     def as_expected(self) -> bool:
@@ -145,7 +152,7 @@ class Summary:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps(asdict(self))
+        return dump(asdict(self))
 
     def to_csv(self) -> str:
         """One row for each task, below a row of names; GPUs are separated by blanks."""
@@ -165,25 +172,36 @@ class Summary:
         Raises:
             ValueError: The text is no summary.
         """
-        try:
-            raw: dict[str, Any] = json.loads(text)
-            tasks = [TaskSummary(**task) for task in raw["tasks"]]
-            results = [ResultSummary(**each) for each in raw.get("results", ())]
-            return cls(**{**raw, "tasks": tasks, "results": results})
-        except (TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"not a summary: {error}") from error
+        summary = convert(parse(text), cls)
+        for state in (summary.state, *(task.state for task in summary.tasks)):
+            State(state)
+        return summary
 
 
-def read_statuses(run: RunDir, info: RunInfo) -> dict[str, TaskStatus]:
-    """The status of every task that wrote one; one that cannot be read counts as none."""
+def read_statuses(
+    run: RunDir, info: RunInfo, *, skip_damaged: bool = False
+) -> dict[str, TaskStatus]:
+    """The status of every task that wrote one.
+
+    Args:
+        run: The run.
+        info: Its `run.json`.
+        skip_damaged: Whether one that cannot be read counts as none; a collection replaces it.
+
+    Raises:
+        LabError: One cannot be read; the message names the file and the key.
+    """
     found = {}
     for task in info.task_names():
         path = run.status(task)
-        if path.is_file():
-            try:
-                found[task] = TaskStatus.from_json(path.read_text(encoding="utf-8"))
-            except ValueError:
-                continue
+        try:
+            found[task] = convert(parse(read_regular(path)), TaskStatus)
+        except FileNotFoundError:
+            continue
+        except ValueError as error:
+            if not skip_damaged:
+                mend = f"collect it again with `lab collect {run.run_id}`, or move it away"
+                raise LabError(f"{path}: {error}", mend) from error
     return found
 
 
@@ -254,6 +272,7 @@ def summary_of(
             for task in progress
         ],
         results=_results(info, progress),
+        left=list(info.left),
     )
 
 
@@ -351,6 +370,7 @@ def _task(
         gpu_utilisation=_rounded(gpus.utilisation),
         gpu_memory_bytes=gpus.memory_bytes,
         gpu_power_w=_rounded(gpus.power_w),
+        diverged_at=progress.diverged_at,
     )
 
 
@@ -360,8 +380,14 @@ def _rounded(value: float | None) -> float | None:
 
 
 def read_summary(path: Path) -> Summary | None:
-    """The summary in a file; None when it is missing or of another format."""
+    """The summary in a file; None when it is missing.
+
+    Raises:
+        LabError: It cannot be read; the message names the file and the key.
+    """
     try:
-        return Summary.from_json(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        return Summary.from_json(read_regular(path))
+    except FileNotFoundError:
         return None
+    except ValueError as error:
+        raise LabError(f"{path}: {error}", "move that file away") from error

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from lab.backends import Backend, Environment
 from lab.backends.choose import environments, left
-from lab.errors import InputError
-from lab.run.directory import LAST, RunDir, all_runs, resolve
+from lab.errors import InputError, LabError
+from lab.run.collect import task_of
+from lab.run.directory import LAST, RunDir, RunInfo, all_runs, resolve
 from lab.task.protocol import Request, TaskStatus
 
 
@@ -57,7 +58,13 @@ def find(word: str, home: Path, among: Sequence[Environment], here: str | None) 
         InputError: No run, or several, fit; or it is not clear whose last one is meant.
         LabError: A run volume that had to be asked cannot be read.
     """
-    at_home = {run.run_id: run.read() for run in all_runs(home)}
+    at_home: dict[str, RunInfo] = {}
+    damaged: dict[str, RunDir] = {}
+    for run in all_runs(home):
+        try:
+            at_home[run.run_id] = run.read()
+        except (LabError, OSError):
+            damaged[run.run_id] = run
     where = "any environment"
     if word == LAST:
         asked = _of_here(among, here)
@@ -73,7 +80,11 @@ def find(word: str, home: Path, among: Sequence[Environment], here: str | None) 
     there = _runs(asked)
     begun = {run_id: request.submitted_unix for run_id, (request, _) in there.items()}
     begun |= {run_id: info.started_unix for run_id, info in at_home.items()}
+    if word != LAST:
+        begun |= dict.fromkeys(damaged, 0.0)
     wanted = resolve(word, sorted(begun, key=lambda each: (begun[each], each)), where=where)
+    if wanted in damaged:
+        damaged[wanted].read()  # which says what is wrong
     if wanted not in there:
         its = at_home[wanted].project
         there = _runs([each for each in among if each.project == its])
@@ -118,7 +129,7 @@ def statuses_of(environment: Environment, run_id: str) -> dict[str, TaskStatus]:
     """
     found: dict[str, TaskStatus] = {}
     for chunk in environment.ship(run_id, {}, follow=False):
-        if chunk is not None and PurePosixPath(chunk.path).parent.name == "status":
+        if chunk is not None and not chunk.fault and task_of(chunk.path, "status", ".json"):
             status = TaskStatus.from_json(chunk.data.decode("utf-8", errors="replace"))
             found[status.task] = status
     return found

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
+from lab.numbers import fixed
 from lab.run.cells import table_of
 from lab.sweep.figures import Mean, Setting, Trend
 from lab.sweep.made import Made, names
@@ -119,4 +120,4 @@ def as_csv(made: Sequence[Made]) -> str:
 
 
 def _digits(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004
+    return fixed(value, 0) if abs(value) >= 1000 else f"{value:.4g}"  # noqa: PLR2004

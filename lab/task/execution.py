@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lab.task import command, memory, verdicts
+from lab.task.appending import Written
 from lab.task.child import Program
 from lab.task.disturbance import Disturbances
 from lab.task.forked import ForkedProgram
@@ -72,6 +73,11 @@ class Execution:
         self._stall = Stall(request.stall_s, request.others(), counts=request.waits)
         self._program: Program | ForkedProgram | None = None
         self._output: Output | None = None
+        # An agent that has come back goes on with what the one before it has left.
+        self._written = (
+            Written.of(self._volume.records(request.run_id, place.task)),
+            Written.of(self._volume.log(request.run_id, place.task)),
+        )
         self._to_start = True  # the program is to be started as soon as the gate is open
         self._waits_for = ""  # why it is not training yet, in words
         self._joins_at = ""  # the step that its program waits for by itself, in words
@@ -210,7 +216,9 @@ class Execution:
     def _start(self) -> None:
         place, request = self._place, self._request
         environ = command.environ(place, request, self._now.attempt, os.environ)
-        program, how = self._starter.start(request, environ, self._volume.run(request.run_id))
+        files = self._volume.files(request.run_id)
+        files.mkdir(exist_ok=True)  # an attempt before this one may have removed it
+        program, how = self._starter.start(request, environ, files)
         try:
             self._output = Output(
                 program.output,
@@ -218,6 +226,7 @@ class Execution:
                 self._volume.log(request.run_id, place.task),
                 self._voice.echo,
                 Identity(request.run_id, self._now.attempt, place.job, place.index),
+                written=self._written,
             )
         except OSError:
             # Nobody would read it, nor ever end it.
@@ -384,6 +393,9 @@ class Execution:
         )
         if self._output.fault is not None:
             self._stopping.verdict = self._cannot_write(self._output.fault)
+        stopped = self._stopping.verdict
+        if self._output.altered and (stopped is None or stopped.state is State.SUCCEEDED):
+            self._stopping.verdict = verdicts.ALTERED
         if self._stopping.verdict is None and (code != 0 or self._again is not None):
             self._stopping.verdict = self._judge(code, self._output)
         if self._stopping.verdict is not None:
@@ -429,8 +441,10 @@ class Execution:
         if given_up.state is State.LOST:
             # The others have acted upon it already: their word stays, whatever came since.
             verdict = Verdict(State.LOST, given_up.reason, given_up.cause)
+        records, _ = self._written
         ended = replace(
             self._now,
+            records_sha256=records.sha256,
             state=verdict.state,
             reason=verdict.reason,
             cause=verdict.cause,

@@ -1,7 +1,8 @@
 """Chunks as a stream of bytes, for a pipe between a container and home.
 
 A frame is one line of JSON, `{"path": "logs/worker-0.log", "offset": 17, "size": 5}`, and `size`
-bytes behind it. `{}` is a tick: nothing new, but alive.
+bytes behind it. A file that is not collected has its reason: `{"path": …, "fault": "it is a link",
+"kept": false}`. `{}` is a tick: nothing new, but alive.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from lab.task.protocol import Chunk
@@ -41,6 +43,9 @@ def frame(chunk: Chunk | None) -> bytes:
     """One chunk, or the tick for None, as bytes."""
     if chunk is None:
         return TICK
+    if chunk.fault:
+        fault = {"path": chunk.path, "fault": chunk.fault, "kept": chunk.kept}
+        return json.dumps(fault).encode() + b"\n"
     header = {"path": chunk.path, "offset": chunk.offset, "size": len(chunk.data)}
     return json.dumps(header).encode() + b"\n" + chunk.data
 
@@ -58,7 +63,7 @@ def read_frames(stream: Iterable[bytes]) -> Iterator[Chunk | None]:
         FrameError: What came is no frame, would leave the run's directory, or ends half-way.
     """
     buffer = bytearray()
-    header: tuple[str, int | None, int] | None = None
+    header: tuple[Chunk, int] | None = None
     searched = 0
     for piece in stream:
         buffer += piece
@@ -77,26 +82,29 @@ def read_frames(stream: Iterable[bytes]) -> Iterator[Chunk | None]:
                     yield None
                     continue
                 header = _read_header(line)
-            path, offset, size = header
+            chunk, size = header
             if len(buffer) < size:
                 break
-            yield Chunk(path, offset, bytes(buffer[:size]))
+            yield replace(chunk, data=bytes(buffer[:size]))
             del buffer[:size]
             header = None
     if header is not None or buffer:
         raise FrameError("the stream ends inside a frame")
 
 
-def _read_header(line: bytes) -> tuple[str, int | None, int]:
+def _read_header(line: bytes) -> tuple[Chunk, int]:
     try:
         raw = json.loads(line)
-        path, offset, size = raw["path"], raw["offset"], raw["size"]
-    except (ValueError, TypeError, KeyError) as error:
+        path, fault, kept = raw["path"], raw.get("fault", ""), raw.get("kept", False)
+        offset, size = (None, 0) if fault else (raw["offset"], raw["size"])
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise FrameError(f"not a frame: {line[:80]!r}") from error
     if not isinstance(path, str) or not is_safe(path):
         raise FrameError(f"a frame with an unsafe path: {path!r:.80}")
+    if not isinstance(fault, str) or not isinstance(kept, bool):
+        raise FrameError(f"a frame with an impossible fault: {fault!r:.80}")
     if not (offset is None or (type(offset) is int and offset >= 0)):
         raise FrameError(f"a frame with an impossible offset: {offset!r:.80}")
     if type(size) is not int or not 0 <= size <= MAX_DATA:
         raise FrameError(f"a frame with an impossible size: {size!r:.80}")
-    return path, offset, size
+    return Chunk(path, offset, b"", fault, kept), size

@@ -6,8 +6,10 @@ import time
 from dataclasses import replace
 
 from lab.task.protocol import Request, Volume
+from lab.task.reading import read_regular
 from lab.task.states import Cause, State
 from lab.task.statuses import read_status, write_status
+from lab.task.text import short
 from lab.task.voice import Voice
 
 _LOOK_ANYWAY_S = 2.0
@@ -89,8 +91,11 @@ class Inbox:
 
     def _read(self, name: str) -> Request | None:
         try:
-            request = Request.from_json((self._volume.requests / name).read_text(encoding="utf-8"))
-        except (ValueError, FileNotFoundError) as error:
-            self._voice.say(f"requests/{name} is no request: {error}")
+            request = Request.from_json(read_regular(self._volume.requests / name))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            self._voice.say(f"requests/{short(name)} is no request: {short(str(error))}")
+            self._known.add(name)  # a request comes whole, so that this one stays as it is
             return None
         return request if name == f"{request.run_id}.json" else None

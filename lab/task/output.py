@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.records import PREFIX, Record, RecordError, parse_record
+from lab.task.appending import Appender, Written
 from lab.task.culprit import Culprit
 from lab.task.identity import Identity
 from lab.task.listings import READY, read_listing
@@ -71,41 +72,6 @@ def _split(line: bytes) -> Iterator[bytes]:
     yield line
 
 
-class Appender:
-    """A file that only grows, by whole lines also where the disk gets full."""
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(exist_ok=True)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._size = os.fstat(self._descriptor).st_size
-
-    def append(self, data: bytes) -> None:
-        """Write whole lines.
-
-        Raises:
-            OSError: They could not be written; what was written of them is taken back.
-        """
-        view = memoryview(data)
-        try:
-            while view:
-                view = view[os.write(self._descriptor, view) :]
-        except OSError:
-            os.ftruncate(self._descriptor, self._size)
-            raise
-        self._size += len(data)
-
-    def close(self) -> None:
-        """Put it on the disk and close it.
-
-        Raises:
-            OSError: The disk did not take it.
-        """
-        try:
-            os.fsync(self._descriptor)
-        finally:
-            os.close(self._descriptor)
-
-
 class Output(threading.Thread):
     """Reads a program's pipe until its end.
 
@@ -118,6 +84,7 @@ class Output(threading.Thread):
         global_step: The highest that a record has told, or None.
         stepped_unix: When that one came, in seconds since the epoch, or None.
         message: What the newest event says; empty from the first step on.
+        altered: Whether another process changed its records or its log; known at the end.
         lost_contact: Whether the program says that another task was gone.
         last_lines: The last lines that it printed and that are no records, safe to show.
     """
@@ -129,6 +96,8 @@ class Output(threading.Thread):
         log: Path,
         echo: Callable[[bytes], None],
         identity: Identity,
+        *,
+        written: tuple[Written, Written] | None = None,
     ) -> None:
         """Open the files; the program has just been started.
 
@@ -138,15 +107,17 @@ class Output(threading.Thread):
             log: Where all other lines go, verbatim.
             echo: Receives a copy for people, whole lines without control characters.
             identity: Whose program it is; its records say so.
+            written: What earlier attempts have put into records and log; None: nothing.
 
         Raises:
             OSError: A file could not be opened.
         """
         super().__init__(name="output", daemon=True)
         self._descriptor = descriptor
-        self._records = Appender(records)
+        of_records, of_log = written or (Written(), Written())
+        self._records = Appender(records, of_records)
         try:
-            self._log = Appender(log)
+            self._log = Appender(log, of_log)
         except OSError:
             self._records.close()
             raise
@@ -164,6 +135,7 @@ class Output(threading.Thread):
         self.global_step: int | None = None
         self.stepped_unix: float | None = None
         self.message = ""
+        self.altered = False
         self.lost_contact = False
         self.last_lines: deque[str] = deque(maxlen=_LAST_LINES)
 
@@ -188,6 +160,7 @@ class Output(threading.Thread):
                         file.close()
                     except OSError as error:
                         self.fault = self.fault or error
+                self.altered = self._records.altered or self._log.altered
 
     def _pieces(self) -> Iterator[bytes]:
         os.set_blocking(self._descriptor, False)

@@ -14,11 +14,15 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from lab.task.place import Place
 from lab.task.protocol import LOST_AFTER_S, TaskStatus, Volume, write_atomically
 from lab.task.states import Cause, State
 from lab.task.statuses import read_status, write_status
+
+_NO_WAIT: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""A program may have put a pipe or a link where an agent has its lock."""
 
 BEAT_S = 1.0
 DEAD_AFTER_S = 1.5
@@ -64,7 +68,7 @@ class Presence:
         """Hold the lock from now on; programs do not inherit it."""
         if self._lock is not None:
             os.close(self._lock)
-        self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | _NO_WAIT, 0o644)
         try:
             # Who asks whether it is free holds it for a moment.
             fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -182,7 +186,7 @@ class Pulses:
 def _is_free(lock: Path) -> bool:
     """Whether nobody holds a lock; False where that cannot be told."""
     try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(lock, os.O_RDONLY | _NO_WAIT)
     except OSError:
         return False
     try:

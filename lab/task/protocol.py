@@ -13,7 +13,8 @@ The run volume is the only channel::
     <run_id>/start/<task>         tells the task's program to train     (created by its agent)
     <run_id>/faults/<n>.json      a fault that was asked for during the run
     <run_id>/program/             a program of one's own, and its modules (by the helper)
-    <run_id>/model/, checkpoints/, tb/<task>/                           (the programs' own)
+    <run_id>/model/, checkpoints/, tb/<task>/                           (by lab's programs)
+    <run_id>/files/               the working directory of all programs, with what they write there
     incoming/<run_id>/            program/ and checkpoints/ on their way, before the request is made
 """
 
@@ -165,7 +166,7 @@ class Request:
             policy = OnFailure(raw.get("on_failure", OnFailure.FAIL))
             request = cls(**{**raw, **tuples, "on_failure": policy})
             names = request.tasks()
-        except (TypeError, KeyError, AttributeError) as error:
+        except (TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a request: {error}") from error
         if not isinstance(request.run_id, str) or not RUN_ID.fullmatch(request.run_id):
             raise ValueError(f"not a run id: {request.run_id!r}")
@@ -216,6 +217,8 @@ class TaskStatus:
         stepped_unix: When that one came, in seconds since the epoch, or None.
         message: What its newest event says: mostly what it waits for; may be empty.
         earlier: How the attempts before this one ended, the first one first.
+        records_sha256: SHA-256 of its records, once it has ended; "" in statuses of earlier
+            versions, and of a task that another one had to declare lost.
     """
 
     task: str
@@ -232,6 +235,7 @@ class TaskStatus:
     stepped_unix: float | None = None
     message: str = ""
     earlier: tuple[Attempt, ...] = ()
+    records_sha256: str = ""
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -254,9 +258,26 @@ class TaskStatus:
                     for each in raw.get("earlier", ())
                 ),
             }
-            return cls(**{**raw, **known})
-        except (TypeError, KeyError, AttributeError) as error:
+            status = cls(**{**raw, **known})
+        except (TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a task status: {error}") from error
+        fitting = (
+            isinstance(getattr(status, name), kinds) for name, kinds in _STATUS_KINDS.items()
+        )
+        if not all(fitting):
+            raise ValueError("not a task status: a field has another type")
+        return status
+
+
+_NUMBER: Final = (int, float, type(None))
+_STATUS_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    **dict.fromkeys(("task", "reason", "message", "records_sha256"), (str,)),
+    "attempt": (int,),
+    "signal": (str, type(None)),
+    **dict.fromkeys(("exit_code", "pid", "global_step"), (int, type(None))),
+    **dict.fromkeys(("started_unix", "ended_unix", "stepped_unix"), _NUMBER),
+}
+"""The types of a status's fields, for a program may write to its file."""
 
 
 def _cause(word: str | None) -> Cause | None:
@@ -282,6 +303,10 @@ class Volume:
     def program(self, run_id: str) -> Path:
         """Where it lies during the run."""
         return self.run(run_id) / "program"
+
+    def files(self, run_id: str) -> Path:
+        """The working directory of a run's programs."""
+        return self.run(run_id) / "files"
 
     def agent(self, task: str) -> Path:
         """The presence of one task's agent."""
@@ -336,11 +361,15 @@ class Chunk:
         path: Relative to the run's directory, `logs/worker-0.log`.
         offset: Where `data` belongs in the file, in bytes; None: it replaces the whole file.
         data: The bytes.
+        fault: Why the file is not collected; then there are no bytes. "": it is collected.
+        kept: Whether a file with a fault holds data that stays on the run volume.
     """
 
     path: str
     offset: int | None
     data: bytes
+    fault: str = ""
+    kept: bool = False
 
 
 def new_run_id(experiment: str) -> str:

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
+from urllib.parse import quote_from_bytes
 
 from lab.task.frames import MAX_DATA, is_safe
 from lab.task.presence import Pulses
 from lab.task.protocol import RUN_ID, Chunk, Request, TaskStatus, Volume
+from lab.task.reading import read_regular
 from lab.task.statuses import Statuses
 
 _POLL_S = 0.2
 _LAST_POLL_S = 0.02
 """Once services alone are left, which are being ended: who follows has nothing else to wait for."""
 _TICK_S = 0.5
-_OURS = ("tasks", "status")
-"""Directories that hold nothing but what the agents write; a program's own files stay out."""
+MAX_FILE: Final = 1 << 30
+"""A larger file of a program stays on the run volume unless all sizes are asked for, in bytes."""
+MAX_FAULTS: Final = 1_000
+"""Files with a fault that are named; the others are counted."""
+
+_KINDS: Final = (
+    (stat.S_ISLNK, "it is a link"),
+    (stat.S_ISFIFO, "it is a pipe"),
+    (stat.S_ISSOCK, "it is a socket"),
+    (lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode), "it is a device"),
+)
 
 
 class NoSuchRun(Exception):  # noqa: N818 (as FileNotFoundError's family is read: a state)
@@ -30,7 +42,13 @@ class NoSuchRun(Exception):  # noqa: N818 (as FileNotFoundError's family is read
 
 
 def ship(
-    volume: Volume, run_id: str, offsets: Mapping[str, int], *, follow: bool
+    volume: Volume,
+    run_id: str,
+    offsets: Mapping[str, int],
+    *,
+    follow: bool,
+    all_sizes: bool = False,
+    rest: bool = False,
 ) -> Iterator[Chunk | None]:
     """Bring a run home, from the given byte offsets on.
 
@@ -39,11 +57,15 @@ def ship(
     that its task had written before it: home never sees the end of a task whose last records
     are still to come.
 
+    A file that cannot be collected comes as a chunk with its fault; the others come all the same.
+
     Args:
         volume: Where the run lies.
         run_id: The run.
         offsets: Path relative to the run's directory → bytes that are at home already.
         follow: Go on until every task has ended, otherwise stop at what is there now.
+        all_sizes: Ship files of more than `MAX_FILE` bytes, too.
+        rest: Ship all other files although a task has not written its end: its agent has died.
 
     Yields:
         Pieces as they appear; None at least once a second.
@@ -82,8 +104,12 @@ def ship(
             yield None
         others = [states[task].state.ended for task in request.others()]
         time.sleep(_LAST_POLL_S if others and all(others) else _POLL_S)
-    if ended:
-        yield from _rest(volume.run(run_id), offsets, frozenset(_appended(request)))
+    for tail in tails:
+        yield from tail.fault()
+    if ended or rest:
+        sent = {*_appended(request), *(f"status/{task}.json" for task in request.tasks())}
+        limit = None if all_sizes else MAX_FILE
+        yield from _Rest(volume.run(run_id), offsets, frozenset(sent), limit).chunks()
 
 
 def find(volume: Volume, run_id: str) -> Request:
@@ -95,7 +121,7 @@ def find(volume: Volume, run_id: str) -> Request:
     if not RUN_ID.fullmatch(run_id):
         raise NoSuchRun(run_id)
     try:
-        return Request.from_json(volume.request(run_id).read_text(encoding="utf-8"))
+        return Request.from_json(read_regular(volume.request(run_id)))
     except FileNotFoundError as error:
         raise NoSuchRun(run_id) from error
 
@@ -112,14 +138,29 @@ class _Tail:
         self._file = run / path
         self._path = path
         self._position = offsets.get(path, 0)
+        self._fault = ""
 
     def read(self) -> Iterator[Chunk]:
+        """What is new; a fault may be over in the next round."""
+        self._fault = ""
         try:
-            size = self._file.stat().st_size
+            found = self._file.lstat()
+            if stat.S_ISREG(found.st_mode):
+                if found.st_size != self._position:
+                    yield from self._fresh()
+                return
+            self._fault = _kind(found.st_mode)
         except FileNotFoundError:
             return
-        if size == self._position:
-            return
+        except OSError as error:
+            self._fault = _words(error)
+
+    def fault(self) -> Iterator[Chunk]:
+        """Why the file could not be read in the last round, if so."""
+        if self._fault:
+            yield Chunk(self._path, None, b"", self._fault, kept=True)
+
+    def _fresh(self) -> Iterator[Chunk]:
         with _open(self._file) as file:
             if os.fstat(file.fileno()).st_size < self._position:
                 # Home holds more than there is: it is another file's copy, or the disk was full
@@ -132,32 +173,113 @@ class _Tail:
                 self._position += len(data)
 
 
-def _rest(run: Path, offsets: Mapping[str, int], sent: frozenset[str]) -> Iterator[Chunk]:
-    """Every other regular file of an ended run; links are not followed, nor sent."""
-    for folder, folders, names, descriptor in os.fwalk(run):
-        if Path(folder) == run:
-            folders[:] = [name for name in folders if name not in _OURS]
-        folders.sort()
-        for name in sorted(names):
-            path = (Path(folder) / name).relative_to(run).as_posix()
-            found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            if not stat.S_ISREG(found.st_mode) or not is_safe(path) or path in sent:
+class _Rest:
+    """Every other file of an ended run; links are not followed."""
+
+    def __init__(
+        self, run: Path, offsets: Mapping[str, int], sent: frozenset[str], limit: int | None
+    ) -> None:
+        self._run = run
+        self._offsets = offsets
+        self._sent = sent
+        self._limit = limit
+        self._faults = 0
+        self._shipped: set[str] = set()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All of them, in the order of their paths."""
+        # A list of what is still to be read, not a call for each directory: a program may have
+        # made any number of them inside each other.
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            below = []
+            try:
+                with os.scandir(self._run / folder) as entries:
+                    found = sorted(entries, key=lambda entry: entry.name)
+            except OSError as error:
+                yield from self._fault(folder, _words(error), kept=True)
                 continue
-            if offsets.get(path) != found.st_size:
-                yield from _whole(path, name, descriptor)
+            for entry in found:
+                path = f"{folder}/{entry.name}" if folder else entry.name
+                try:
+                    if entry.is_dir(follow_symlinks=False):
+                        below.append(path)
+                    else:
+                        yield from self._file(path, entry.stat(follow_symlinks=False))
+                except OSError as error:
+                    yield from self._fault(path, _words(error), kept=True)
+            folders += reversed(below)
+        if self._faults > MAX_FAULTS:
+            fault = f"{self._faults - MAX_FAULTS:,} more files are not collected"
+            yield Chunk("files", None, b"", fault, kept=True)
+
+    def _file(self, path: str, found: os.stat_result) -> Iterator[Chunk]:
+        name = _quoted(path)
+        if name in self._sent or _is_temporary(path):
+            return
+        if not stat.S_ISREG(found.st_mode):
+            yield from self._fault(path, _kind(found.st_mode), kept=False)
+        elif name in self._shipped:
+            yield from self._fault(path, "another file has this name at home", kept=True)
+        elif not is_safe(name):
+            yield from self._fault(path, "its path is too long", kept=True)
+        elif self._limit is not None and found.st_size > self._limit:
+            size = f"it has {found.st_size:,} bytes, more than {self._limit:,}"
+            yield from self._fault(path, size, kept=True)
+        else:
+            self._shipped.add(name)
+            if self._offsets.get(name) != found.st_size:
+                yield from self._whole(name, path)
+
+    def _whole(self, name: str, path: str) -> Iterator[Chunk]:
+        with _open(self._run / path) as file:
+            yield Chunk(name, None, file.read(MAX_DATA))
+            while True:
+                position = file.tell()
+                if not (data := file.read(MAX_DATA)):
+                    return
+                yield Chunk(name, position, data)
+
+    def _fault(self, path: str, fault: str, *, kept: bool) -> Iterator[Chunk]:
+        self._faults += 1
+        if self._faults <= MAX_FAULTS:
+            name = _quoted(path) or "files"
+            yield Chunk(name if is_safe(name) else _shortened(name), None, b"", fault, kept)
 
 
-def _whole(path: str, name: str, descriptor: int) -> Iterator[Chunk]:
-    with _open(name, descriptor) as file:
-        yield Chunk(path, None, file.read(MAX_DATA))
-        while True:
-            position = file.tell()
-            if not (data := file.read(MAX_DATA)):
-                return
-            yield Chunk(path, position, data)
+def _quoted(path: str) -> str:
+    """A path whose unsafe parts have only plain characters, and `%0A` for every other byte."""
+    parts = path.split("/")
+    return "/".join(
+        part if is_safe(part) else quote_from_bytes(os.fsencode(part), safe="") for part in parts
+    )
 
 
-def _open(path: Path | str, descriptor: int | None = None) -> BinaryIO:
+def _shortened(path: str) -> str:
+    return f"{path[:400]}…{path[-400:]}"
+
+
+def _is_temporary(path: str) -> bool:
+    """Whether an agent was writing it when it ended: `status/.worker-0.json.1a2b3c4d`."""
+    return path.startswith(("status/.", "start/.", "faults/.", "."))
+
+
+def _kind(mode: int) -> str:
+    return next((words for fits, words in _KINDS if fits(mode)), "it is no regular file")
+
+
+def _words(error: OSError) -> str:
+    """Why a file cannot be read.
+
+    Raises:
+        OSError: The disk is at fault, not the file.
+    """
+    if error.errno in {errno.EIO, errno.ENODEV, errno.ESTALE, errno.ENOTCONN}:
+        raise error
+    return (error.strerror or str(error)).lower()
+
+
+def _open(path: Path) -> BinaryIO:
     # Neither through a link, nor waiting for the other end of a FIFO.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-    return os.fdopen(os.open(path, flags, dir_fd=descriptor), "rb")
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")

@@ -50,6 +50,7 @@ class Cause(StrEnum):
     NODE_LOST = "node lost"
     INTERRUPTED = "interrupted"
     VOLUME = "volume"
+    ALTERED = "records altered"
 
 
 FOLLOWS: Final[Mapping[State, frozenset[State]]] = {

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lab.task.protocol import TaskStatus, Volume, write_atomically
+from lab.task.reading import read_regular
 from lab.task.states import State
 
 _IN_PLACE_BYTES = 4096  # one block of every common file system
@@ -16,7 +17,7 @@ _IN_PLACE_BYTES = 4096  # one block of every common file system
 def read_status(path: Path, task: str) -> TaskStatus:
     """One task's state; pending where nothing (readable) has been written yet."""
     try:
-        return TaskStatus.from_json(path.read_text(encoding="utf-8"))
+        return TaskStatus.from_json(read_regular(path))
     except (FileNotFoundError, ValueError):
         return TaskStatus(task, State.PENDING)
 

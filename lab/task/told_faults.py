@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lab.task.faults import Fault, concrete
 from lab.task.protocol import Volume
+from lab.task.reading import read_regular
 from lab.task.shipping import find
 
 
@@ -58,6 +59,6 @@ def read(path: Path) -> Fault:
         ValueError: It holds none that an agent can take.
     """
     try:
-        return concrete(str(json.loads(path.read_text(encoding="utf-8"))["fault"]))
-    except (KeyError, TypeError, OSError) as error:
+        return concrete(str(json.loads(read_regular(path))["fault"]))
+    except (KeyError, TypeError, OSError, RecursionError) as error:
         raise ValueError(f"{path.name} holds no fault") from error

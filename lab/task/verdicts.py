@@ -14,6 +14,7 @@ from lab.task.gate import start_together
 from lab.task.output import Output
 from lab.task.policy import can_do_without
 from lab.task.protocol import Request, TaskStatus
+from lab.task.reading import read_regular
 from lab.task.states import Cause, State
 from lab.task.text import short
 
@@ -43,6 +44,12 @@ class Verdict:
     cause: Cause | None = None
 
 
+ALTERED: Final = Verdict(
+    State.FAILED, "another process changed its records or its log", Cause.ALTERED
+)
+"""Of a task whose files do not hold what its agent has written."""
+
+
 def signal_name(number: int) -> str:
     """`SIGKILL` of 9; some signals have a number only."""
     try:
@@ -54,12 +61,10 @@ def signal_name(number: int) -> str:
 def asked(path: Path) -> str | None:
     """The reason that a file gives which asks to end the run; None where there is no such file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        reason = short(str(json.loads(read_regular(path))["reason"]))
     except FileNotFoundError:
         return None
-    try:
-        reason = short(str(json.loads(text)["reason"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         reason = ""
     return reason or "cancelled"
 

@@ -9,10 +9,11 @@ lies inside containers, `python -m lab.task.volume` is called in one of them::
     kill RUN REASON             the same, at once: programs get no time to save anything
     fault RUN FAULT             ask them to do something to it (`lab.task.faults`)
     requests                    all requests, one line of JSON each, oldest first
-    ship RUN OFFSETS... [--follow [--leash]]
+    ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]
                                 bring a run home, as frames (`lab.task.frames`); the offsets in
                                 as many words of JSON as they need; with a leash until standard
-                                input ends: its reader has gone
+                                input ends: its reader has gone; with --rest also where a task
+                                has not written its end, because its agent has died
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 another run is under way, 4 no such run.
 """
@@ -35,6 +36,7 @@ from typing import Final
 from lab.task import told_faults
 from lab.task.frames import FrameError, frame, read_frames
 from lab.task.protocol import RUN_ID, Chunk, Request, TaskStatus, Volume
+from lab.task.reading import read_regular
 from lab.task.shipping import NoSuchRun, find, ship
 from lab.task.states import State, run_state
 from lab.task.statuses import read_status, write_status
@@ -61,9 +63,9 @@ INCOMING: Final = ("program", "checkpoints")
 
 _USAGE = (
     "usage: submit REQUEST | cancel RUN REASON | kill RUN REASON | fault RUN FAULT | requests |"
-    " ship RUN OFFSETS... [--follow [--leash]]"
+    " ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]"
 )
-_SHIP_SWITCHES: tuple[list[str], ...] = ([], ["--follow"], ["--follow", "--leash"])
+_FOLLOW, _LEASH, _ALL_SIZES, _REST = "--follow", "--leash", "--all-sizes", "--rest"
 EXIT_FAILED, EXIT_USAGE, EXIT_BUSY, EXIT_NO_SUCH_RUN = 1, 2, 3, 4
 
 
@@ -102,7 +104,7 @@ def submit(volume: Volume, request: Request) -> None:
                 arrived = volume.incoming(request.run_id) / name
                 if arrived.is_dir():
                     arrived.rename(run / name)
-            for name in ("tasks", "logs", "status", "start"):
+            for name in ("tasks", "logs", "status", "start", "files"):
                 (run / name).mkdir()
             for task in request.tasks():
                 write_status(volume.status(request.run_id, task), TaskStatus(task, State.PENDING))
@@ -144,7 +146,7 @@ def requests(volume: Volume) -> list[Request]:
     found = []
     for path in volume.requests.glob("*.json"):
         with contextlib.suppress(ValueError, FileNotFoundError):
-            request = Request.from_json(path.read_text(encoding="utf-8"))
+            request = Request.from_json(read_regular(path))
             if path == volume.request(request.run_id):
                 found.append(request)
     return sorted(found, key=lambda request: (request.submitted_unix, request.run_id))
@@ -170,6 +172,19 @@ def _switches(words: Sequence[str]) -> list[str]:
     return [word for word in words if word.startswith("--")]
 
 
+def _is_complete(switches: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether offsets stand before the switches, and these fit together."""
+    offsets = len(words) - len(switches)
+    known = {_FOLLOW, _LEASH, _ALL_SIZES, _REST}
+    return (
+        offsets > 0
+        and list(words[offsets:]) == list(switches)
+        and len(set(switches)) == len(switches)
+        and known.issuperset(switches)
+        and not (_LEASH in switches and _FOLLOW not in switches)
+    )
+
+
 def _offsets(words: Sequence[str]) -> dict[str, int]:
     """One word of a command line has a limit, so that the offsets may come in several."""
     return {path: size for word in words for path, size in json.loads(word).items()}
@@ -178,9 +193,13 @@ def _offsets(words: Sequence[str]) -> dict[str, int]:
 @contextlib.contextmanager
 def _locked(volume: Volume) -> Iterator[None]:
     volume.requests.mkdir(parents=True, exist_ok=True)
-    with (volume.root / ".lock").open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(volume.root / ".lock", flags, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _publish(path: Path, text: str) -> None:
@@ -211,10 +230,17 @@ def main(argv: Sequence[str], root: Path) -> int:
                 told_faults.tell(volume, run_id, text)
             case ["requests"]:
                 sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
-            case ["ship", run_id, first, *rest] if (switches := _switches(rest)) in _SHIP_SWITCHES:
-                words = [first, *rest[: len(rest) - len(switches)]]
-                chunks = ship(volume, run_id, _offsets(words), follow=bool(switches))
-                _to_stdout(_leashed(chunks) if "--leash" in switches else chunks)
+            case ["ship", run_id, *words] if _is_complete(switches := _switches(words), words):
+                offsets = _offsets(words[: len(words) - len(switches)])
+                chunks = ship(
+                    volume,
+                    run_id,
+                    offsets,
+                    follow=_FOLLOW in switches,
+                    all_sizes=_ALL_SIZES in switches,
+                    rest=_REST in switches,
+                )
+                _to_stdout(_leashed(chunks) if _LEASH in switches else chunks)
             case _:
                 return _fail(EXIT_USAGE, _USAGE)
     except VolumeBusy as error:

@@ -135,7 +135,7 @@ def test_the_first_signal_saves_collects_and_leaves_nothing(
     assert err.splitlines()[-1].startswith("error: run ")
     assert "cancelled" in out
     assert (info(project)["state"], info(project)["reason"]) == ("cancelled", "interrupted")
-    assert (the_run(project) / "model/weights").read_text() == "saved"
+    assert (the_run(project) / "files/model/weights").read_text() == "saved"
     assert every_line_once(project) > 1
     assert left(project) == []
     assert not list(project.glob("core*"))
@@ -301,4 +301,4 @@ def test_a_full_disk_at_home_leaves_the_run_collectable(project: Path, small: Pa
         numbers = [json.loads(line)["seq"] for line in lines]
         assert numbers == list(range(len(numbers)))
     assert json.loads((run / "run.json").read_text())["state"] == "cancelled"
-    assert (run / "model/weights").read_text() == "saved"
+    assert (run / "files/model/weights").read_text() == "saved"

@@ -465,7 +465,7 @@ def test_host_flags_a_task_id_and_a_module_beside_the_program(tmp_path: Path, mn
     assert all(record["local_step"] <= record["global_step"] <= 600 for record in steps)
     assert all(record["loss"] < untrained / 2 for record in steps)
     # Relative to the run: the Supervisor's saver and its summaries.
-    saved = {path.name for path in (run.path / "logs_async").iterdir()}
+    saved = {path.name for path in (run.path / "files/logs_async").iterdir()}
     assert "checkpoint" in saved
     assert any(name.startswith("events.out.tfevents") for name in saved)
     assert "is not available" not in "".join(run.log(f"worker-{i}") for i in range(3))
@@ -479,7 +479,7 @@ def test_a_program_and_the_module_beside_it_in_containers(tmp_path: Path) -> Non
     steps = [each for i in range(2) for each in run.records(f"worker-{i}", "step")]
     assert {each["local_step"] % 100 for each in steps} == {0}
     assert max(int(each["global_step"]) for each in steps) > 300
-    assert (run.path / "logs_async/checkpoint").is_file()
+    assert (run.path / "files/logs_async/checkpoint").is_file()
 
 
 def test_monitored_sessions_and_variables_balanced_over_two_ps(
@@ -506,7 +506,7 @@ def test_monitored_sessions_and_variables_balanced_over_two_ps(
             assert record["local_step"] - 1 <= record["global_step"] <= 401
     assert "INFO:tensorflow:loss = " in run.log("worker-0")
     assert "INFO:tensorflow:Saving checkpoints" in run.log("worker-0")
-    assert (run.path / "monitored_logs/checkpoint").is_file()
+    assert (run.path / "files/monitored_logs/checkpoint").is_file()
     assert "Saving checkpoints" not in run.log("worker-1")
 
 

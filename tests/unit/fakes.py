@@ -14,11 +14,13 @@ from lab.backends import (
     Check,
     Chunk,
     Environment,
+    Keeps,
     Say,
     TaskInfo,
     Unless,
     never,
     no_check,
+    nothing,
 )
 from lab.errors import LabError
 from lab.pinning import Sight
@@ -141,6 +143,7 @@ class FakeEnvironment(Environment):
     sources_sha256: str = digest()
     plan: Plan = PLAN
     is_down: bool = False
+    volume_stays: bool = False
     is_here: bool = True
     sights: Mapping[str, Sight] = field(default_factory=dict)
     threads: list[threading.Thread] = field(default_factory=list)
@@ -189,9 +192,9 @@ class FakeEnvironment(Environment):
         return volumes.requests(self.volume)
 
     def ship(
-        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+        self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
-        return volumes.ship(self.volume, run_id, offsets, follow=follow)
+        return volumes.ship(self.volume, run_id, offsets, follow=follow, **more)
 
     def logs(
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
@@ -211,8 +214,9 @@ class FakeEnvironment(Environment):
     def description(self) -> tuple[str, str]:
         return "processes.json", "{}\n"
 
-    def down(self, say: Say, *, unless: Unless = never) -> None:
+    def down(self, say: Say, *, unless: Unless = never, keeps: Keeps = nothing) -> None:
         unless()
+        self.volume_stays = keeps()
         self.is_down = True
 
 

@@ -85,7 +85,8 @@ def test_program_learns_who_it_is(stage: Stage) -> None:
     assert environ["LAB_RUN_ID"] == "r1"
     assert environ["LAB_ATTEMPT"] == "0"
     assert environ["LAB_TASK"] == "worker-1"
-    assert environ["LAB_RUN_DIR"] == cwd == str(stage.volume.run("r1"))
+    assert environ["LAB_RUN_DIR"] == str(stage.volume.run("r1"))
+    assert cwd == str(stage.volume.files("r1"))
     assert environ["PYTHONUNBUFFERED"] == "1"
     assert environ["TF_CPP_MIN_LOG_LEVEL"] == "1"
     assert environ["TF_USE_LEGACY_KERAS"] == environ["LAB_LAZY_KERAS"] == "1"

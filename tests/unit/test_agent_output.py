@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 from lab.records import FIELDS, format_record
 from lab.task import anchor, health
+from lab.task.appending import Appender
 from lab.task.culprit import Culprit
 from lab.task.identity import Identity
-from lab.task.output import MAX_LINE_BYTES, SPLIT_MARK, Appender, Lines, Output
+from lab.task.output import MAX_LINE_BYTES, SPLIT_MARK, Lines, Output
 from lab.task.text import short, visible
 from tests.agents import PATIENCE_S, ROOT, wait_for
 from tests.conditions import lacking

@@ -166,11 +166,11 @@ def test_ctrl_c_takes_down_what_was_booted(
     environment.tell = interrupted  # type: ignore[method-assign]
     ship = environment.ship
 
-    def shipping(run_id: str, offsets: object, *, follow: bool) -> object:
+    def shipping(run_id: str, offsets: object, **how: bool) -> object:
         if not environment.is_down and len(asked) == 0:
             asked.append(run_id)
             interrupted()
-        return ship(run_id, offsets, follow=follow)  # type: ignore[arg-type]
+        return ship(run_id, offsets, **how)  # type: ignore[arg-type]
 
     asked: list[str] = []
     environment.ship = shipping  # type: ignore[assignment, method-assign]
@@ -246,7 +246,9 @@ def test_hostile_text_stays_text_in_a_notebook(tmp_path: Path) -> None:
         directory.run_id, evil, state=State.FAILED, reason=evil, backend=evil, collected=True
     )
     directory.create(info)
-    task = TaskSummary(evil, "w", 0, evil, [], evil, 1, 1, None, 3, None, None, None, None, None)
+    task = TaskSummary(
+        evil, "w", 0, evil, [], "failed", 1, 1, None, 3, None, None, None, None, None
+    )
     summary = Summary(
         info.run_id, evil, evil, "failed", evil, False, 7, None, None, 0, "", 0.5, 1.0, None, None,
         0, [task],

@@ -473,7 +473,7 @@ def test_a_broken_pipe_is_quiet(project: Path) -> None:
 
 
 def test_a_full_disk_is_one_line(project: Path) -> None:
-    done = lab(project, "render", "--gpus", "none", "--output", "/dev/full/x")
+    done = lab(project, "render", "--gpus", "none", "--output", "/dev/full")
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     with open("/dev/full", "w") as full:  # noqa: PTH123

@@ -441,7 +441,7 @@ def test_down_waits_for_another_command(
 ) -> None:
     until = [True, True]
 
-    def busy(say: Say) -> None:
+    def busy(say: Say, **_: object) -> None:
         if until:
             until.pop()
             raise Busy("another command uses it")
@@ -555,3 +555,44 @@ def test_up_says_that_it_is_up(
     assert "is up already" in capfd.readouterr().err
     environment.cluster_sha256 = "other"
     assert main(["up", "--gpus", "none"]) == 2
+
+
+def test_a_large_file_stays_on_the_volume_until_all_sizes_are_collected(
+    backend: FakeBackend,
+    environment: FakeEnvironment,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("lab.task.shipping.MAX_FILE", 3)
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    (environment.volume.files("r1") / "large").write_text("large")
+    environment.threads[0].join()
+    assert main(["collect", "r1"]) == 1
+    said = capfd.readouterr()
+    assert "files/large: it has 5 bytes, more than 3" in said.out
+    assert said.err.splitlines()[-1].endswith(
+        "`lab collect r1 --all-sizes` collects files of any size"
+    )
+    assert main(["down"]) == 0
+    assert environment.volume_stays
+    assert "the run volume of 'mnist' stays" in capfd.readouterr().err
+    monkeypatch.setattr(environment, "tasks", list)  # no agent is left
+    assert main(["collect"]) == 0
+    assert "the run volume of 'mnist' stays" in capfd.readouterr().err
+    assert main(["collect", "--all-sizes"]) == 0
+    assert Path("runs/r1/files/large").read_text() == "large"
+    assert not environment.volume_stays
+    assert RunDir(Path("runs/r1")).read().left == ()
+
+
+def test_down_with_discard_keeps_no_volume(
+    backend: FakeBackend, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.task.shipping.MAX_FILE", 3)
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    (environment.volume.files("r1") / "large").write_text("large")
+    environment.threads[0].join()
+    assert main(["collect", "r1"]) == 1
+    assert main(["down", "--discard", "--yes"]) == 0
+    assert environment.is_down
+    assert not environment.volume_stays

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from lab.backends import Chunk
 from lab.errors import LabError
 from lab.run.collect import Collector, is_safe, sizes_at_home
+from lab.run.directory import Left
 
 LINES = b"".join(b'{"seq": %d}\n' % number for number in range(40))
 
@@ -116,8 +117,7 @@ def test_an_empty_file_is_created_and_readable_by_others(tmp_path: Path) -> None
         "",
         "logs/\0",
         "logs/\x1b[31m",
-        "logs/.hidden",
-        ".lock",
+        ".run.json.1a2b3c4d",
         "run.json",
         "summary.json",
         "summary.csv",
@@ -137,7 +137,7 @@ def test_a_path_that_is_not_the_runs_own_is_refused(tmp_path: Path, path: str) -
     collector.accept(Chunk(path, None, b"evil"))
     collector.accept(Chunk(path, 0, b"evil"))
     assert not is_safe(path)
-    assert collector.refused == [path]
+    assert collector.left == {path: Left(path, "the name belongs to lab", kept=True)}
     assert [each for each in tmp_path.rglob("*") if each != root] == []
 
 
@@ -147,15 +147,54 @@ def test_a_link_at_home_is_not_followed(tmp_path: Path) -> None:
     root = tmp_path / "run"
     root.mkdir()
     (root / "tb").symlink_to(outside)
-    with pytest.raises(LabError, match="leads out") as refused:
-        Collector(root).accept(Chunk("tb/worker-0/events", None, b"x"))
-    assert refused.value.mend == "remove that link"
     (root / "logs").mkdir()
     (root / "logs/ps-0.log").symlink_to(outside / "file")
-    with pytest.raises(OSError, match="symbolic link") as caught:
-        Collector(root).accept(Chunk("logs/ps-0.log", 0, b"x"))
-    assert caught.value.errno == errno.ELOOP
+    os.mkfifo(root / "logs/worker-0.log")
+    collector = Collector(root)
+    names = ("tb/worker-0/events", "logs/ps-0.log", "logs/worker-0.log")
+    for name in names:
+        collector.accept(Chunk(name, 0, b"x"))
+    assert list(collector.left) == list(names)
+    assert "leads out of" in collector.left["tb/worker-0/events"].reason
+    assert "symbolic links" in collector.left["logs/ps-0.log"].reason
+    assert "no such device" in collector.left["logs/worker-0.log"].reason
+    assert all(each.kept for each in collector.left.values())
     assert list(outside.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_costs_no_other(tmp_path: Path) -> None:
+    collector = Collector(tmp_path)
+    long = f"files/{'x' * 250}"
+    (tmp_path / "files/taken").mkdir(parents=True)
+    for path in (long, "files/taken", "files/plain"):
+        collector.accept(Chunk(path, None, b"abc"))
+        collector.accept(Chunk(path, 3, b"def"))
+    assert (tmp_path / long).read_bytes() == b"abcdef"
+    assert (tmp_path / "files/plain").read_bytes() == b"abcdef"
+    reason = "it cannot be written: is a directory"
+    assert collector.left == {"files/taken": Left("files/taken", reason, kept=True)}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["files"]
+
+
+def test_a_full_disk_is_no_fault_of_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    collector = Collector(tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        collector.accept(Chunk("files/plain", None, b"abc"))
+    assert collector.left == {}
+
+
+def test_what_the_sender_could_not_read_is_kept_with_its_reason(tmp_path: Path) -> None:
+    collector = Collector(tmp_path)
+    collector.accept(Chunk("files/link", None, b"", "it is a link"))
+    collector.accept(Chunk("files/plain", None, b"abc"))
+    assert list(collector.left.values()) == [Left("files/link", "it is a link", kept=False)]
+    assert (tmp_path / "files/plain").read_bytes() == b"abc"
 
 
 def test_states_are_compared_by_content_and_ours_are_not_asked_for(tmp_path: Path) -> None:

@@ -172,12 +172,19 @@ def test_hostile_text_stays_text(tmp_path: Path, compare: Callable[..., str]) ->
     assert of(text, r"\x1b]0;owned\x07[bold r…") == ["1"]  # no name pushes figures off the screen
 
 
-def test_what_a_file_holds_in_place_of_pairs_ends_nothing(
-    tmp_path: Path, compare: Callable[..., str]
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("hyperparameters", [1]), ("versions", "x"), ("provenance", 7), ("git", []), ("start", 3)],
+)
+def test_what_a_file_holds_in_place_of_pairs_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, value: object
 ) -> None:
     make(tmp_path, A)
-    make(tmp_path, B, hyperparameters=[1], versions="x", provenance=7, git=[], start=3)
-    assert json.loads(compare(A, B, "--json"))["made"]["epochs"] == ["2", ""]
+    make(tmp_path, B, **{key: value})
+    assert main(["compare", A, B, "--runs-dir", str(tmp_path)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{B}/run.json: Expected `object" in line
+    assert f"at `$.{key}`" in line
 
 
 @pytest.mark.parametrize(

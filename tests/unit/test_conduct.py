@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from lab import signals
-from lab.backends import NOTHING, Chunk, Say, Unless, locking, never
+from lab.backends import NOTHING, Chunk, Keeps, Say, Unless, locking, never, nothing
 from lab.cli import outcome
 from lab.errors import LabError
 from lab.run import conduct as conducting
@@ -68,15 +68,15 @@ class Told(FakeEnvironment):
             super().kill(run_id, reason)
 
     def ship(
-        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+        self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
-        for chunk in super().ship(run_id, offsets, follow=follow):
+        for chunk in super().ship(run_id, offsets, follow=follow, **more):
             yield chunk
             self.while_shipping()
 
-    def down(self, say: Say, *, unless: Unless = never) -> None:
+    def down(self, say: Say, *, unless: Unless = never, keeps: Keeps = nothing) -> None:
         self.while_going_down()
-        super().down(say, unless=unless)
+        super().down(say, unless=unless, keeps=keeps)
 
 
 @pytest.fixture

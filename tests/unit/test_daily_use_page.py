@@ -1,15 +1,25 @@
-"""What a run cannot send home: docs/daily-use.md names it, and whoever follows a run is told."""
+"""Files that cannot be collected: docs/daily-use.md and the end of a run name them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from lab.cli.outcome import judge
+from lab.errors import LabError
+from lab.run.cells import show
 from lab.run.collect import RESERVED
+from lab.run.conduct import conduct
+from lab.run.directory import Left
+from lab.run.homecoming import unwatched
 from lab.run.launch import Order, prepare
-from lab.run.lifecycle import NoView, bring_home, enter, submit
+from lab.run.result import result
+from lab.task.appending import Written
 from lab.task.experiments import EXPERIMENTS
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.states import State
+from lab.task.statuses import write_status
 from tests.unit.fakes import PLAN, FakeEnvironment, end
 
 PAGE = Path(__file__).parents[2] / "docs/daily-use.md"
@@ -20,31 +30,62 @@ def test_the_page_names_every_name_that_belongs_to_lab() -> None:
     assert [name for name in sorted(RESERVED) if f"`{name}" not in text] == []
 
 
-class Notices(NoView):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def notice(self, line: str) -> None:
-        self.lines.append(line)
-
-
-def test_files_that_stay_on_the_volume_are_named_with_the_reason(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [("report.html", State.SUCCEEDED), ("files/link", State.SUCCEEDED)],
+)
+def test_a_file_that_cannot_be_collected_is_named_and_costs_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, state: State
+) -> None:
     def leave_files(volume: Volume, request: Request) -> None:
-        for name in (".cache", "report.html", "plain"):
-            (volume.run(request.run_id) / name).write_text("x")
+        (volume.files(request.run_id) / "plain").write_text("x")
+        path = volume.run(request.run_id) / name
+        path.write_text("x") if "link" not in name else path.symlink_to("nowhere")
         for task in request.tasks():
-            end(volume, request.run_id, task, State.SUCCEEDED)
+            end(volume, request.run_id, task, state)
 
     (tmp_path / "volume").mkdir()
     environment = FakeEnvironment(tmp_path / "volume", leave_files)
     order = Order(EXPERIMENTS["async"], (), PLAN, tmp_path, tmp_path / "cluster.yaml", "")
     run = prepare(order, tmp_path / "runs")
-    enter(run, environment)
-    submit(run, environment)
-    view = Notices()
-    bring_home(run, environment, follow=True, view=view)
-    assert (run.path / "plain").is_file()
-    assert view.lines == [
-        f"2 files of run {run.run_id} stay on the volume, hidden or under names that belong"
-        " to lab: .cache, report.html"
-    ]
+    summary = conduct(
+        run,
+        boot=lambda _defer: environment,
+        found=None,
+        keep=False,
+        view=unwatched,
+        say=print,
+    )
+    kept = name == "report.html"
+    reason = "the name belongs to lab" if kept else "it is a link"
+    assert (run.path / "files/plain").read_text() == "x"
+    assert summary.left == [Left(name, reason, kept=kept)]
+    assert environment.is_down
+    assert environment.volume_stays is kept
+    said = capsys.readouterr().out
+    assert (f"`lab collect {run.run_id} --all-sizes`" in said) is kept
+    show(result(summary))
+    assert f"{name}: {reason}" in capsys.readouterr().out
+    if not kept:
+        judge(run, summary)
+        return
+    with pytest.raises(LabError, match=f"run {run.run_id}: files that were not collected: 1, "):
+        judge(run, summary)
+
+
+def test_records_that_were_changed_after_their_task_had_ended(tmp_path: Path) -> None:
+    def forge(volume: Volume, request: Request) -> None:
+        for task in request.tasks():
+            status = TaskStatus(task, State.SUCCEEDED, records_sha256=Written().sha256)
+            write_status(volume.status(request.run_id, task), status)
+        volume.records(request.run_id, "worker-0").write_text("forged\n")
+
+    (tmp_path / "volume").mkdir()
+    environment = FakeEnvironment(tmp_path / "volume", forge)
+    order = Order(EXPERIMENTS["async"], (), PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+    run = prepare(order, tmp_path / "runs")
+    summary = conduct(
+        run, boot=lambda _defer: environment, found=None, keep=False, view=unwatched, say=print
+    )
+    assert summary.state == State.FAILED
+    assert summary.reason == "the records of worker-0 were changed after its end"

@@ -309,7 +309,7 @@ def test_what_destroys_asks_first(box: Path, words: list[str]) -> None:
         "import lab.cli as cli, lab.cli.commands.down as down;"
         "from tests.unit.fakes import FakeBackend, FakeEnvironment;"
         "Path('volume').mkdir(); made = FakeEnvironment(Path('volume'));"
-        "made.down = lambda say: print('removed');"
+        "made.down = lambda say, **_: print('removed');"
         "down.backends = lambda: [FakeBackend('local', made)];"
         "sys.exit(cli.main(sys.argv[1:]))"
     )

@@ -176,9 +176,10 @@ def test_names_in_a_run_json_lead_nowhere(tmp_path: Path) -> None:
         RunInfo(run_id="r", experiment="x", cluster={"../../secret": ["a:1"], "..": ["b:1"]})
     )
     (made.path / "tasks").mkdir()
-    made.records("..-0").write_text('{"seq": 1}\n')
+    made.path.joinpath("tasks/..-0.jsonl").write_text('{"seq": 1}\n')
     (tmp_path / "secret-0.jsonl").write_text('{"seq": 1}\n')
-    assert len(records_frame(made)) == 0
+    with pytest.raises(LabError, match="which is no job's name"):
+        records_frame(made)
 
 
 def test_without_a_run_json_there_is_no_run(tmp_path: Path) -> None:

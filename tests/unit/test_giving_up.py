@@ -59,9 +59,9 @@ class Breaking(FakeEnvironment):
         return [replace(task, alive=self.alive) for task in super().tasks()]
 
     def ship(
-        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+        self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
-        for chunk in super().ship(run_id, offsets, follow=follow):
+        for chunk in super().ship(run_id, offsets, follow=follow, **more):
             if self.breaks and chunk is not None and chunk.path.startswith(self.before):
                 self.breaks -= 1
                 raise self.fault()

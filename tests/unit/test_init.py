@@ -296,7 +296,7 @@ def test_init_prints(tmp_path: Path) -> None:
         (["--workers", "0"], "--workers: '0' is not a whole number from 1 to 1,000"),
         (["--workers", "9" * 5000], "is not a whole number from 1 to 1,000"),
         (["--gpus", "2", "--nodes", "9"], "9 nodes are more than there are tasks"),
-        (["--output", "."], "--output: . is a directory; write --output ./cluster.yaml"),
+        (["--output", "."], "--output: . is a directory; name a file in it"),
         (["--output", "no/c.yaml"], "--output: there is no directory no; make it"),
     ],
 )

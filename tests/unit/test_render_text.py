@@ -233,7 +233,7 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     below_a_file = tmp_path / "file" / "out.yml"
     with pytest.raises(LabError) as neither:
         write(below_a_file, "text")
-    assert neither.value.what == f"{below_a_file} cannot be written (File exists)"
+    assert neither.value.what == f"{below_a_file} cannot be written (Not a directory)"
     for caught in (unreadable, unwritable, neither):
         assert caught.value.mend == "name another file with `--output`"
 

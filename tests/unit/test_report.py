@@ -287,9 +287,13 @@ def test_what_is_wrong_with_the_records_is_said(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--output", "none/report.html"), "--output: none is no directory"),
-        (("--output", "."), "--output: . is no file"),
-        (("--output", "a" * 300), "cannot be a file"),
+        (("--output", "none/report.html"), "--output: there is no directory none"),
+        (("--output", "."), "--output: . is a directory; name a file in it"),
+        (
+            ("--output", "/dev/null"),
+            "--output: /dev/null is no file; name one, such as report.html",
+        ),
+        (("--output", "a" * 300), "cannot be written: file name too long"),
         (("--verdicts", "none.json"), "none.json cannot be read (No such file or directory)"),
         (("--verdicts", "bad.json"), "bad.json holds no verdicts"),
         (("zzz",), "no run 'zzz' in runs"),
@@ -331,8 +335,8 @@ def test_only_a_page_of_the_labs_is_replaced(
     Path("README.md").write_text("# Mine\n")
     assert report("last", "--output", "README.md") == 2
     assert capsys.readouterr().err == (
-        "error: --output: README.md is there, and is no report; name another file, or move that"
-        " one away\n"
+        "error: --output: README.md is there, and lab did not write it; name another file, or"
+        " replace this one with --force\n"
     )
     assert Path("README.md").read_text() == "# Mine\n"
     assert not Path("README-figures").exists()
@@ -352,7 +356,7 @@ def test_a_page_that_cannot_be_written_is_an_error(
     def full(_path: Path, _data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lab.report.making.save", full)
+    monkeypatch.setattr("lab.report.making.write_output", full)
     assert report("last") == 1
     assert (
         f"the report cannot be written to runs/{FIRST}/report.html: No space left on device; make"

@@ -206,14 +206,15 @@ def test_a_failed_boot_of_containers_is_cleaned_up_whatever_comes(
 def test_a_failed_boot_of_processes_is_cleaned_up_whatever_comes(
     tmp_path: Path, heard: list[int]
 ) -> None:
-    class Interrupted(Place):
-        def read(self) -> None:
+    class Interrupted(subprocess.Popen[bytes]):
+        def kill(self) -> None:
             hit_by_all()
+            super().kill()
 
-    place = Interrupted(tmp_path / "demo")
+    place = Place(tmp_path / "demo")
     place.directory.mkdir()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as supervisor:
-        local._undo(place, supervisor)
+    with Interrupted([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as supervisor:
+        local._undo(place, supervisor, None, keep_volume=False)
         assert supervisor.poll() == -signal.SIGKILL
     assert not place.directory.exists()
     assert heard == []

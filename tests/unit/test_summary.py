@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from lab.errors import LabError
 from lab.run.directory import RunDir, RunInfo
 from lab.run.gpu_use import Figures
 from lab.run.lifecycle import verdict
@@ -421,6 +423,37 @@ def test_a_diverged_loss_stays_one() -> None:
     assert progress["worker-0"].loss == float("inf")
 
 
+@pytest.mark.parametrize(
+    ("losses", "since"),
+    [
+        ((0.5, 0.4), None),
+        ((0.5, math.nan, math.nan), 200),
+        ((0.5, math.inf, math.nan), 200),
+        ((math.nan, 0.5, 0.4), None),
+        ((math.nan, 0.5, math.nan), 300),
+    ],
+)
+def test_a_diverged_training_is_told_with_its_step(
+    losses: tuple[float, ...], since: int | None
+) -> None:
+    records = [
+        record("worker-0", place, loss=loss, global_step=100 * (place + 1))
+        for place, loss in enumerate(losses)
+    ]
+    summary = summary_of(INFO, {}, folded(worker_0=records))
+    assert summary.tasks[1].diverged_at == since
+    shown = io.StringIO()
+    Console(file=shown, width=80).print(result(summary))
+    line = f"loss of worker-0                   nan from step {since}"
+    assert (line in shown.getvalue()) is (since is not None)
+    # Strict readers take it, and here it is read back as it was.
+    raw = json.loads(summary.to_json(), parse_constant=pytest.fail)
+    assert raw["tasks"][1].get("loss_is") == ("nan" if since else None)
+    again = Summary.from_json(summary.to_json()).tasks[1].loss
+    assert again is not None
+    assert math.isnan(again) is (since is not None)
+
+
 def set_back() -> dict[str, TaskProgress]:
     """A ps failed at step 40; all went on from the checkpoint of step 25."""
     return folded(
@@ -654,7 +687,7 @@ def test_the_results_that_are_missing_follow_those_that_were_found() -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    """A run whose first worker trained on one GPU; the status of its ps is unreadable."""
+    """A run whose first worker trained on one GPU; its ps wrote no status."""
     found = RunDir(tmp_path / "runs" / "r")
     found.create(INFO)
     for folder in ("tasks", "status"):
@@ -671,7 +704,6 @@ def run(tmp_path: Path) -> RunDir:
         for at, share in ((101.0, 0.0), (106.0, 0.5), (108.0, 1.0))
     ]  # fmt: skip
     found.gpu_samples.write_text("".join(f"{json.dumps(each)}\n" for each in samples))
-    found.status("ps-0").write_text("{")
     restarted = TaskStatus("worker-0", State.SUCCEEDED, attempt=1)
     found.status("worker-0").write_text(restarted.to_json())
     return found
@@ -698,12 +730,13 @@ def test_a_written_summary_is_read_back_and_its_table_has_a_row_for_each_task(ru
     header, *rows = table.splitlines(keepends=True)
     assert header == (
         "task,job_name,task_index,node,gpus,state,exit_code,attempts,epoch,local_step,global_step,"
-        "loss,accuracy,steps_per_s,time_s,cause,gpu_utilisation,gpu_memory_bytes,gpu_power_w\n"
+        "loss,accuracy,steps_per_s,time_s,cause,gpu_utilisation,gpu_memory_bytes,gpu_power_w,"
+        "diverged_at\n"
     )
     assert rows == [
-        "ps-0,ps,0,tf1,,lost,,0,,,,,,,,,,,\n",
-        "worker-0,worker,0,tf2,0 1,succeeded,,0,,9,12,,,2.0,,,0.75,512,100.0\n",
-        "worker-1,worker,1,tf3,,lost,,0,,,,,,,,,,,\n",
+        "ps-0,ps,0,tf1,,lost,,0,,,,,,,,,,,,\n",
+        "worker-0,worker,0,tf2,0 1,succeeded,,0,,9,12,,,2.0,,,0.75,512,100.0,\n",
+        "worker-1,worker,1,tf3,,lost,,0,,,,,,,,,,,,\n",
     ]
 
 
@@ -718,11 +751,50 @@ def test_results_are_read_back() -> None:
     assert Summary.from_json(json.dumps(raw)) == replace(summary, results=[])
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"tasks": [{"task": 1}]}', '{"tasks": []}'])
-def test_a_file_that_is_no_summary_counts_as_none(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "it is no JSON"),
+        ("[]", "its JSON is no object"),
+        ("{}", "missing required field `run_id`"),
+        ('{"tasks": [{"task": 1}]}', r"Expected `str`, got `int` - at `\$.tasks\[0\].task`"),
+        ('{"tasks": ' + "[" * 5_000 + "]" * 5_000 + "}", "nested too deeply"),
+    ],
+)
+def test_a_damaged_summary_is_named_with_its_key(tmp_path: Path, text: str, reason: str) -> None:
     path = tmp_path / "summary.json"
     assert read_summary(path) is None
     path.write_text(text)
-    assert read_summary(path) is None
-    with pytest.raises(ValueError, match=r"^(not a summary: .|Expecting)"):
-        Summary.from_json(text)
+    with pytest.raises(LabError, match=rf"summary\.json: .*{reason}"):
+        read_summary(path)
+
+
+def test_a_summary_with_a_state_that_is_none_is_damaged(run: RunDir) -> None:
+    text = summarize(run).to_json()
+    for state in ('"state": "succeeded"', '"state": "lost"'):
+        assert state in text
+        with pytest.raises(ValueError, match="'happy' is not a valid State"):
+            Summary.from_json(text.replace(state, '"state": "happy"', 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "it is no JSON"),
+        ('{"task": "ps-0", "state": "happy"}', r"Invalid enum value 'happy' - at `\$.state`"),
+        ('{"task": 5, "state": "failed"}', r"Expected `str`, got `int` - at `\$.task`"),
+    ],
+)
+def test_a_damaged_status_is_named_with_its_key(run: RunDir, text: str, reason: str) -> None:
+    run.status("ps-0").write_text(text)
+    with pytest.raises(LabError, match=rf"status/ps-0\.json: {reason}"):
+        summarize(run)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_a_status_that_is_no_file_is_not_waited_for(run: RunDir, kind: str) -> None:
+    path = run.status("ps-0")
+    make = {"pipe": os.mkfifo, "link": lambda at: at.symlink_to("/dev/zero"), "folder": os.mkdir}
+    make[kind](path)
+    with pytest.raises((LabError, IsADirectoryError)):
+        summarize(run)

@@ -172,7 +172,7 @@ def test_an_interrupt_ends_it_and_shows_what_was_made(
         ((), "--over"),
         (
             ("--over", "batch_size=1,2", "--csv", "nowhere/made.csv"),
-            "--csv: nowhere/made.csv cannot",
+            "--csv: there is no directory nowhere",
         ),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.backends.local.trees import remove_tree
 from lab.task import volume as volumes
 from lab.task.frames import FrameError, frame, is_safe, read_frames
 from lab.task.protocol import Chunk, Request, TaskStatus, Volume, new_run_id
@@ -45,9 +47,15 @@ class Home:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.order: list[str] = []
+        self.faults: dict[str, tuple[str, bool]] = {}
 
     def take(self, chunk: Chunk | None) -> None:
         if chunk is None:
+            return
+        if chunk.fault:
+            assert not chunk.data
+            assert chunk.path not in self.faults
+            self.faults[chunk.path] = (chunk.fault, chunk.kept)
             return
         self.order.append(chunk.path)
         if chunk.offset is None:
@@ -57,8 +65,11 @@ class Home:
             assert len(have) == chunk.offset, f"{chunk.path}: a gap or a repetition"
             self.files[chunk.path] = have + chunk.data
 
-    def take_all(self, volume: Volume, *, follow: bool = False) -> Home:
-        for chunk in ship(volume, "r1", self.offsets(), follow=follow):
+    def take_all(
+        self, volume: Volume, *, follow: bool = False, all_sizes: bool = False, rest: bool = False
+    ) -> Home:
+        offsets = self.offsets()
+        for chunk in ship(volume, "r1", offsets, follow=follow, all_sizes=all_sizes, rest=rest):
             self.take(chunk)
         return self
 
@@ -246,45 +257,144 @@ def test_other_files_come_at_the_end_and_once(volume: Volume) -> None:
     assert home.files["model/variables/data"] == (model / "data").read_bytes()
 
 
-def test_what_a_program_writes_beside_the_logs_comes_home(volume: Volume) -> None:
+def test_what_a_program_writes_beside_labs_files_comes_home(volume: Volume) -> None:
     submit(volume, REQUEST)
     run = volume.run("r1")
-    for path in ("logs/train/events", "logs/worker-0.txt", "tasks/own/x", "status/own/x"):
+    paths = {"logs/train/events", "logs/worker-0.txt", "tasks/own/x", "status/own/x", "files/x"}
+    for path in paths:
         (run / path).parent.mkdir(parents=True, exist_ok=True)
         (run / path).write_bytes(b"own")
     volume.log("r1", "worker-0").write_bytes(b"hello\n")
     end(volume)
     home = Home().take_all(volume)
     own = {path for path, data in home.files.items() if data == b"own"}
-    assert own == {"logs/train/events", "logs/worker-0.txt"}
+    assert own == paths
     assert home.order.count("logs/worker-0.log") == 1
 
 
-def test_ship_leaves_out_what_is_no_plain_file_of_the_run(volume: Volume, tmp_path: Path) -> None:
+def test_files_that_cannot_be_collected_are_named(volume: Volume, tmp_path: Path) -> None:
     submit(volume, REQUEST)
     secret = tmp_path / "secret"
     secret.mkdir()
     (secret / "key").write_text("secret")
-    run = volume.run("r1")
-    (run / "link").symlink_to(secret / "key")
-    (run / "folder").symlink_to(secret)
-    os.mkfifo(run / "fifo")
-    (run / "new\nline").write_text("x")
-    (run / "esc\x1b[2J").write_text("x")
-    Path(os.fsdecode(os.fsencode(run) + b"/\xff")).write_text("x")
-    (run / "plain").write_text("x")
+    files = volume.files("r1")
+    (files / "link").symlink_to(secret / "key")
+    (files / "folder").symlink_to(secret)
+    os.mkfifo(files / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(files / "socket"))
+    (files / "plain").write_text("x")
     end(volume)
     home = Home().take_all(volume)
-    others = {path for path in home.files if "/" not in path}
-    assert others == {"request.json", "plain"}
+    assert {path for path in home.files if path.startswith("files/")} == {"files/plain"}
+    assert home.faults == {
+        "files/folder": ("it is a link", False),
+        "files/link": ("it is a link", False),
+        "files/pipe": ("it is a pipe", False),
+        "files/socket": ("it is a socket", False),
+    }
 
 
-def test_record_file_that_became_a_link_is_not_followed(volume: Volume, tmp_path: Path) -> None:
+def test_names_that_are_not_safe_are_written_in_plain_characters(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    files = os.fsencode(volume.files("r1"))
+    for name in (b"new\nline", b"esc\x1b[2J", b"\xff", b"back\\slash", b"f\xc3\xbcr 100%"):
+        Path(os.fsdecode(files + b"/" + name)).write_bytes(name)
+    end(volume)
+    home = Home().take_all(volume)
+    assert {path: data for path, data in home.files.items() if path.startswith("files/")} == {
+        "files/new%0Aline": b"new\nline",
+        "files/esc%1B%5B2J": b"esc\x1b[2J",
+        "files/%FF": b"\xff",
+        "files/back%5Cslash": b"back\\slash",
+        "files/für 100%": b"f\xc3\xbcr 100%",
+    }
+    assert home.faults == {}
+
+
+def test_of_two_names_that_are_written_alike_one_is_a_fault(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    for name in ("%0A", "\n"):
+        (volume.files("r1") / name).write_text(name)
+    end(volume)
+    home = Home().take_all(volume)
+    assert home.files["files/%0A"] == b"\n"
+    assert home.faults == {"files/%0A": ("another file has this name at home", True)}
+
+
+def test_a_file_over_the_limit_stays_until_all_sizes_are_asked_for(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.task.shipping.MAX_FILE", 1_000)
+    submit(volume, REQUEST)
+    (volume.files("r1") / "large").write_bytes(b"x" * 1_001)
+    (volume.files("r1") / "fits").write_bytes(b"x" * 1_000)
+    end(volume)
+    home = Home().take_all(volume)
+    assert home.faults == {"files/large": ("it has 1,001 bytes, more than 1,000", True)}
+    assert len(home.files["files/fits"]) == 1_000
+    home.faults.clear()
+    home.take_all(volume, all_sizes=True)
+    assert len(home.files["files/large"]) == 1_001
+    assert home.faults == {}
+
+
+def test_directories_inside_each_other_cost_only_what_is_too_deep(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    here = os.open(volume.files("r1"), os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("deep", dir_fd=here)
+        below = os.open("deep", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    (volume.files("r1") / "plain").write_text("x")
+    end(volume)
+    try:
+        home = Home().take_all(volume)
+    finally:
+        remove_tree(volume.files("r1"))  # deeper than pytest could remove
+    assert home.files["files/plain"] == b"x"
+    assert list(home.faults.values()) == [("file name too long", True)]
+
+
+def test_more_faults_than_can_be_named_are_counted(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.task.shipping.MAX_FAULTS", 3)
+    submit(volume, REQUEST)
+    for number in range(5):
+        (volume.files("r1") / f"link{number}").symlink_to("x")
+    end(volume)
+    faults = Home().take_all(volume).faults
+    assert list(faults) == ["files/link0", "files/link1", "files/link2", "files"]
+    assert faults["files"] == ("2 more files are not collected", True)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_record_file_that_became_something_else_costs_no_other(
+    volume: Volume, tmp_path: Path, kind: str
+) -> None:
     submit(volume, REQUEST)
     (tmp_path / "secret").write_text("secret")
-    volume.log("r1", "ps-0").symlink_to(tmp_path / "secret")
-    with pytest.raises(OSError, match="symbolic links"):
-        Home().take_all(volume)
+    for path in (volume.log("r1", "ps-0"), volume.records("r1", "ps-0")):
+        path.symlink_to(tmp_path / "secret") if kind == "link" else os.mkfifo(path)
+    volume.records("r1", "worker-0").write_text("{}\n")
+    end(volume)
+    home = Home().take_all(volume, follow=True)
+    assert home.files["tasks/worker-0.jsonl"] == b"{}\n"
+    assert home.faults == {
+        "tasks/ps-0.jsonl": (f"it is a {kind}", True),
+        "logs/ps-0.log": (f"it is a {kind}", True),
+    }
+    assert json.loads(home.files["status/ps-0.json"])["state"] == "succeeded"
+
+
+def test_the_rest_comes_of_a_run_whose_agents_have_died(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    (volume.files("r1") / "mine").write_text("x")
+    assert "files/mine" not in Home().take_all(volume).files
+    assert Home().take_all(volume, rest=True).files["files/mine"] == b"x"
 
 
 CHUNKS = st.lists(
@@ -294,6 +404,14 @@ CHUNKS = st.lists(
         st.from_regex(r"[a-z{}\"é]{1,20}(/[a-z0-9]{1,9}){0,3}", fullmatch=True),
         st.none() | st.integers(0, 2**40),
         st.binary(max_size=300),
+    )
+    | st.builds(
+        Chunk,
+        st.from_regex(r"[a-z]{1,20}", fullmatch=True),
+        st.none(),
+        st.just(b""),
+        st.text(min_size=1, max_size=30),
+        st.booleans(),
     ),
     max_size=12,
 )
@@ -333,6 +451,9 @@ def test_frame_comes_as_soon_as_it_is_whole() -> None:
         b'{"path": "a", "offset": 0, "size": 99999999999}\n',
         b'{"path": 5, "offset": 0, "size": 0}\n',
         b'{"offset": 0, "size": 0}\n',
+        b'{"path": "a", "fault": 5}\n',
+        b'{"path": "../a", "fault": "it is a link"}\n',
+        b'{"path": "a", "fault": "it is a link", "kept": 1}\n',
         b"[]\n",
         b"x" * 20000,
     ],
@@ -423,6 +544,8 @@ def test_offsets_may_come_in_several_words(
         ("ship", "r1", "--follow"),
         ("ship", "r1", "{}", "--leash"),
         ("ship", "r1", "{}", "--follow", "{}"),
+        ("ship", "r1", "{}", "--follow", "--follow"),
+        ("ship", "r1", "{}", "--all"),
     ],
 )
 def test_command_line_used_wrongly(volume: Volume, argv: tuple[str, ...]) -> None:

@@ -7,10 +7,12 @@ import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from lab.backends import NOTHING, Chunk, Say, TaskInfo, Unless, looking, never
+from lab.backends import NOTHING, Chunk, Keeps, Say, TaskInfo, Unless, looking, never, nothing
 from lab.backends.compose import names, sight, sources, state
 from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel
 from lab.backends.compose.cli import child, compose_version, docker, lines_of
@@ -19,7 +21,8 @@ from lab.backends.compose.delivery import deliver
 from lab.backends.compose.disturb import calm, disturb
 from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.compose.origin import compose_file
-from lab.backends.compose.removal import remove
+from lab.backends.compose.removal import NOTHING as EMPTY
+from lab.backends.compose.removal import holdings, remove
 from lab.backends.hearing import check_hearing
 from lab.errors import InputError, LabError
 from lab.pinning import Sight
@@ -34,6 +37,9 @@ _OCI_TITLE: Final = "org.opencontainers.image.title=lab"
 
 _WORD: Final = 100_000
 """Bytes of one word of a command line; Linux refuses one of 128 KiB."""
+
+_WORDS: Final = 10
+"""Words with offsets; a command line has 2 MiB at most. Files beyond them are brought whole."""
 
 
 class ComposeEnvironment:
@@ -145,10 +151,18 @@ class ComposeEnvironment:
             ) from error
 
     def ship(
-        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+        self,
+        run_id: str,
+        offsets: Mapping[str, int],
+        *,
+        follow: bool,
+        all_sizes: bool = False,
+        rest: bool = False,
     ) -> Iterator[Chunk | None]:
         """Bring a run home, from the given byte offsets on; see `Environment`."""
-        arguments = ["ship", run_id, *_words(offsets), *(["--follow"] if follow else [])]
+        given = {"--follow": follow, "--all-sizes": all_sizes, "--rest": rest}
+        switches = [switch for switch, is_given in given.items() if is_given]
+        arguments = ["ship", run_id, *islice(_words(offsets), _WORDS), *switches]
         with closing(self._channel().call(*arguments)) as stream:
             try:
                 yield from read_frames(stream)
@@ -232,16 +246,17 @@ class ComposeEnvironment:
             return "docker-compose.yml", text
         return "containers.json", json.dumps(self._containers(), indent=2, sort_keys=True) + "\n"
 
-    def down(self, say: Say, *, unless: Unless = never) -> None:
-        """Remove every container, network and volume with the project's label.
+    def down(self, say: Say, *, unless: Unless = never, keeps: Keeps = nothing) -> None:
+        """Remove every container, network and volume with the project's label; see `Environment`.
 
         Raises:
             LabError: Another command boots it or takes it down now, or the engine refused.
         """
         with state.locked(self.project):
             unless()
+            kept = holdings(self._engine, self.project).volumes if keeps() else EMPTY.volumes
             calm(self._engine, self.project)
-            remove(self._engine, self.project, say)
+            remove(self._engine, self.project, say, keep=replace(EMPTY, volumes=kept))
             state.forget(self.project)
 
     def _channel(self, seen: Sequence[Seen] | None = None) -> Channel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import subprocess
 import sys
 import time
@@ -19,12 +18,14 @@ from lab.backends.local.ports import check_free
 from lab.backends.local.process import Identity
 from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import last_lines
+from lab.backends.local.trees import remove_tree
 from lab.errors import LabError
 from lab.images import IMAGES
 from lab.plan import Plan
 from lab.signals import undisturbed
 from lab.task.protocol import Volume
 from lab.task.sources import digest
+from lab.task.volume import requests, state_of
 
 _BOOT_WITHIN_S = 60.0
 _POLL_S = 0.05
@@ -158,10 +159,8 @@ def _boot(
     plan: Plan, kind: Isolation, place: Place, *, root: Path, say: Say, check: Check
 ) -> LocalEnvironment:
     with _state_directory():
-        if place.directory.exists():
-            # What a dead environment has left; its runs were kept until now.
-            shutil.rmtree(place.directory)
-        place.runs.mkdir(parents=True, mode=0o700)
+        kept = _clear(place)
+        place.runs.mkdir(parents=True, mode=0o700, exist_ok=True)
         log = place.log.open("ab")
     prefix = isolation.UNSHARE if kind is Isolation.NAMESPACES else ()
     with log:
@@ -174,6 +173,7 @@ def _boot(
             stderr=log,
             start_new_session=True,
         )
+    record = None
     try:
         record = EnvironmentRecord(
             project=plan.name,
@@ -197,12 +197,31 @@ def _boot(
         check(environment)
     except (ProcessLookupError, BrokenPipeError) as error:
         fault = _ended_at_once(plan.name, supervisor, place)
-        _undo(place, supervisor)
+        _undo(place, supervisor, record, keep_volume=kept)
         raise fault from error
     except BaseException:
-        _undo(place, supervisor)
+        _undo(place, supervisor, record, keep_volume=kept)
         raise
     return environment
+
+
+def _clear(place: Place) -> bool:
+    """Remove what a dead environment has left, except ended runs of a volume that is to stay.
+
+    Returns:
+        Whether the volume stays.
+    """
+    volume = Volume(place.runs)
+    kept = {each.run_id for each in requests(volume) if state_of(volume, each).ended}
+    if not place.kept.exists():
+        if place.directory.is_dir():
+            remove_tree(place.directory)
+        return False
+    for path in (*place.directory.iterdir(), *place.runs.iterdir(), *volume.requests.iterdir()):
+        if path in {place.runs, place.record, place.kept, volume.requests} or path.stem in kept:
+            continue
+        remove_tree(path)
+    return True
 
 
 def _interpreter(plan: Plan, root: Path) -> str:
@@ -239,14 +258,20 @@ def _ended_at_once(project: str, supervisor: subprocess.Popen[bytes], place: Pla
     return LabError(f"the local environment {project!r} did not come up: {said}")
 
 
-def _undo(place: Place, supervisor: subprocess.Popen[bytes]) -> None:
+def _undo(
+    place: Place,
+    supervisor: subprocess.Popen[bytes],
+    record: EnvironmentRecord | None,
+    *,
+    keep_volume: bool,
+) -> None:
     """Take down what this call started."""
     with undisturbed():
-        record = place.read()
-        if record is not None:
-            LocalEnvironment(place, record).end(gently=False)
-        else:
-            # It waits for its first word, and has started nothing.
-            supervisor.kill()
-            supervisor.wait()
-            shutil.rmtree(place.directory)
+        if record is not None and place.read() == record:
+            LocalEnvironment(place, record).end(gently=False, keep_volume=keep_volume)
+            return
+        # It waits for its first word, and has started nothing.
+        supervisor.kill()
+        supervisor.wait()
+        if not keep_volume:
+            remove_tree(place.directory)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from lab.backends import NOTHING, Chunk, Say, TaskInfo, Unless, looking, never
+from lab.backends import NOTHING, Chunk, Keeps, Say, TaskInfo, Unless, looking, never, nothing
 from lab.backends.hearing import check_hearing
 from lab.backends.local import state
 from lab.backends.local.disturb import disturb
@@ -21,12 +21,14 @@ from lab.backends.local.interpreter import environ, versions
 from lab.backends.local.process import Identity, descendants, inner_pid, running
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow as follow_lines
+from lab.backends.local.trees import remove_tree
 from lab.errors import InputError, LabError
 from lab.pinning import Sight
 from lab.task import told_faults
 from lab.task import volume as run_volume
 from lab.task.netfault import variables
 from lab.task.protocol import Request, Volume
+from lab.task.reading import read_regular
 
 # The supervisor gives its agents 10 s.
 _TERM_WITHIN_S = 15.0
@@ -180,7 +182,13 @@ class LocalEnvironment:
         return run_volume.requests(self._volume)
 
     def ship(
-        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+        self,
+        run_id: str,
+        offsets: Mapping[str, int],
+        *,
+        follow: bool,
+        all_sizes: bool = False,
+        rest: bool = False,
     ) -> Iterator[Chunk | None]:
         """Bring a run home, from the given byte offsets on.
 
@@ -190,15 +198,19 @@ class LocalEnvironment:
         """
         at_home = dict(offsets)
         try:
-            for chunk in run_volume.ship(self._volume, run_id, offsets, follow=follow):
+            for chunk in run_volume.ship(
+                self._volume, run_id, offsets, follow=follow, all_sizes=all_sizes, rest=rest
+            ):
                 if chunk is None and not self.alive():
                     break
-                if chunk is not None:
+                if chunk is not None and not chunk.fault:
                     at_home[chunk.path] = (chunk.offset or 0) + len(chunk.data)
                 yield chunk
             else:
                 return
-            yield from run_volume.ship(self._volume, run_id, at_home, follow=False)
+            yield from run_volume.ship(
+                self._volume, run_id, at_home, follow=False, all_sizes=all_sizes, rest=True
+            )
         except run_volume.NoSuchRun as error:
             raise LabError(str(error)) from error
         except OSError as error:
@@ -295,8 +307,8 @@ class LocalEnvironment:
         """`processes.json`: nodes, tasks and the variables that they were started with."""
         return "processes.json", self._record.to_json()
 
-    def down(self, say: Say, *, unless: Unless = never) -> None:
-        """End every process of it and remove its directory, with the run volume.
+    def down(self, say: Say, *, unless: Unless = never, keeps: Keeps = nothing) -> None:
+        """End every process of it and remove its directory; see `Environment`.
 
         Raises:
             LabError: Another command boots it or takes it down now, or something of it is left.
@@ -305,20 +317,25 @@ class LocalEnvironment:
             if self._place.read() != self._record:
                 return  # another command has taken it down since, and may have booted anew
             unless()
+            keep = keeps()
             say(f"local: taking down {self.project}")
-            self.end()
+            self.end(keep_volume=keep)
 
-    def end(self, *, gently: bool = True) -> None:
+    def end(self, *, gently: bool = True, keep_volume: bool = False) -> None:
         """The same for a caller that has the lock.
 
         Args:
             gently: Let programs end by themselves first, and agents write how.
+            keep_volume: Whether the run volume stays, and what is known of the environment.
 
         Raises:
             LabError: Something of it is left.
         """
         self._end_processes(gently=gently)
-        shutil.rmtree(self._place.directory, ignore_errors=False)
+        if keep_volume:
+            self._place.kept.touch()
+        else:
+            remove_tree(self._place.directory)
 
     def _end_processes(self, *, gently: bool) -> None:
         supervisor = self._record.process
@@ -362,7 +379,7 @@ class LocalEnvironment:
 
     def _presence_pid(self, task: str) -> int | None:
         try:
-            return int(json.loads(self._volume.agent(task).read_text(encoding="utf-8"))["pid"])
+            return int(json.loads(read_regular(self._volume.agent(task)))["pid"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 

@@ -160,6 +160,11 @@ class Place:
         return self.directory / "runs"
 
     @property
+    def kept(self) -> Path:
+        """The file that marks a run volume which stays for files that are not collected."""
+        return self.directory / "kept"
+
+    @property
     def log(self) -> Path:
         """What the supervisor says."""
         return self.directory / "supervisor.log"

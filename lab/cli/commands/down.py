@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
-from lab.backends import Backend, Environment
+from lab.backends import Backend, Environment, nothing
 from lab.backends.choose import backends, check_folder, everything, named
 from lab.backends.locking import when_free
 from lab.cli.arguments import Switch, Word
@@ -18,7 +18,7 @@ from lab.cli.options import RunsDir
 from lab.cli.output import confirm, say
 from lab.errors import InputError, LabError
 from lab.run.directory import RunDir, runs_dir, safe_run_id
-from lab.run.homecoming import bring_all_home, bring_one_home
+from lab.run.homecoming import bring_all_home, bring_one_home, left_on, say_kept
 from lab.run.project import cluster_path, default_name, find_root
 from lab.run.standing import is_followed
 from lab.run.whereabouts import under_way
@@ -58,8 +58,17 @@ def command(
             with one():
                 if not discard:
                     _bring_home(environment, home, yes=yes)
-                when_free(partial(environment.down, say))
+                keeps = nothing if discard else partial(_keeps, environment, home)
+                when_free(partial(environment.down, say, keeps=keeps))
                 say(f"environment {environment.project!r} ({environment.backend}) is down")
+
+
+def _keeps(environment: Environment, home: Path) -> bool:
+    """Whether its run volume stays, because it holds what is not at home."""
+    left = left_on(environment, home)
+    if left:
+        say_kept(environment, left, say)
+    return bool(left)
 
 
 def _meant(name: str | None, known: Sequence[Backend]) -> Environment:

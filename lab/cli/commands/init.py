@@ -15,6 +15,7 @@ from lab.cluster import parse_cluster
 from lab.cluster.schema import FILE as SCHEMA
 from lab.errors import InputError
 from lab.gpus import Gpu, Inventory, survey
+from lab.outputs import check_output
 from lab.plan import place
 from lab.proposal import Wishes, check_name, found, name_from, propose, summary
 from lab.render import write
@@ -89,16 +90,11 @@ def _inventory(gpus: str | int) -> Inventory:
 
 
 def _check_free(path: Path, *, force: bool) -> None:
-    shown = short(str(path))
-    if path.is_dir():
+    check_output("--output", path, lambda _begin: True, force=force)
+    if (path.is_file() or path.is_symlink()) and not force:
         raise InputError(
-            f"--output: {shown} is a directory", f"write --output {shown}/cluster.yaml"
-        )
-    if not path.absolute().parent.is_dir():
-        raise InputError(f"--output: there is no directory {short(str(path.parent))}", "make it")
-    if os.path.lexists(path) and not force:
-        raise InputError(
-            f"{shown} is there already", "replace it with --force, or name another with --output"
+            f"{short(str(path))} is there already",
+            "replace it with --force, or name another with --output",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from lab.cli.arguments import Flag, Switch, Word
-from lab.cli.options import AsJson, RunsDir
+from lab.cli.options import AsJson, Force, RunsDir
 from lab.cli.values import count as whole
 from lab.errors import InputError
 
@@ -42,6 +42,7 @@ def command(
         str | None,
         Flag("the picture to write (default: RUN/figures/digits.png, own.png)", shows="FILE"),
     ] = None,
+    force: Force = False,
     json: AsJson = False,
     runs_dir_: RunsDir = None,
 ) -> None:
@@ -65,6 +66,7 @@ def command(
             averages=averages,
             data_dir=data_dir,
             output=output,
+            force=force,
             json=json,
             runs_dir=runs_dir_,
         )

@@ -9,13 +9,22 @@ from typing import Annotated
 from lab.backends.choose import AUTO
 from lab.cli import planning
 from lab.cli.arguments import Flag, Switch
-from lab.cli.options import ClusterFile, ClusterWord, Explain, GpuMode, Strict, Tensorflow
+from lab.cli.options import (
+    ClusterFile,
+    ClusterWord,
+    Explain,
+    Force,
+    GpuMode,
+    Strict,
+    Tensorflow,
+)
 from lab.cli.output import say
 from lab.cli.values import text
 from lab.cluster import load_cluster
 from lab.errors import InputError, LabError
 from lab.images import CURRENT, IMAGES
-from lab.render import recorded, render_file, render_plan, stale_diff, write
+from lab.outputs import check_output
+from lab.render import is_rendered, recorded, render_file, render_plan, stale_diff, write
 from lab.run.project import cluster_path
 
 
@@ -33,6 +42,7 @@ def command(
     output: Annotated[str, Flag("the file to write, or - for stdout", text, shows="FILE")] = (
         "docker-compose.yml"
     ),
+    force: Force = False,
 ) -> None:
     """Render the description as a compose file."""
     path = cluster_path(cluster, file)
@@ -43,6 +53,8 @@ def command(
     if check:
         _check(path, Path(output), gpus, tensorflow)
         return
+    if output != "-":
+        check_output("--output", Path(output), is_rendered, force=force)
     draft = planning.draft(
         load_cluster(path), gpus, explain=explain, tensorflow=tensorflow or CURRENT.tensorflow
     )

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from lab.backends.choose import backends
 from lab.cli.arguments import Flag, Words
-from lab.cli.options import AsJson, RunsDir
+from lab.cli.options import AsJson, Force, RunsDir
 from lab.cli.output import print_json, say
 from lab.run.directory import find_run, runs_dir
 from lab.run.standing import Volumes
@@ -28,6 +28,7 @@ def command(
     verdicts: Annotated[
         str | None, Flag("show the verdicts in a file that `lab reproduce` wrote", shows="FILE")
     ] = None,
+    force: Force = False,
     json: AsJson = False,
     runs_dir_: RunsDir = None,
 ) -> None:
@@ -40,7 +41,7 @@ def command(
     from lab.report.making import make, places  # noqa: PLC0415
     from lab.report.verdicts import read_verdicts  # noqa: PLC0415
 
-    where = places([run.path for run in wanted], output, home)
+    where = places([run.path for run in wanted], output, home, force=force)
     judged = read_verdicts(Path(verdicts)) if verdicts is not None else None
     page, figures = make(read_runs(wanted, Volumes(backends), say), judged, where, say)
     if json:

@@ -19,6 +19,7 @@ from lab.run import project
 from lab.run.cells import show
 from lab.run.directory import RunDir, find_run, runs_dir
 from lab.run.launch import MAX_SEED
+from lab.strict_json import dump
 from lab.sweep.made import Made
 from lab.sweep.making import make
 from lab.sweep.progress import counting
@@ -207,9 +208,8 @@ def _keep(result: dict[str, Any], verdicts: list[Verdict], source: Source, home:
 
 
 def _text(result: dict[str, Any]) -> str:
-    import json  # noqa: PLC0415  (the command has a flag of that name)
 
-    return json.dumps(result, indent=2) + "\n"
+    return dump(result, indent=2) + "\n"
 
 
 def _show(judged: Sequence[tuple[dict[str, Any], list[Verdict]]], *, json: bool) -> None:

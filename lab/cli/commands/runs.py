@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from lab.backends.choose import backends
 from lab.cli.options import AsJson, RunsDir
@@ -13,6 +14,9 @@ from lab.run.directory import RunDir, all_runs, runs_dir
 from lab.run.standing import Ask, Volumes, told
 from lab.run.summary import read_summary
 from lab.task.text import visible
+
+DAMAGED: Final = "damaged"
+"""The state of a run whose files cannot be read; no run of the protocol has it."""
 
 _COLUMNS = ("run", "experiment", "backend", "state", ">global step", ">accuracy", "started (UTC)")
 
@@ -26,7 +30,7 @@ def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
         try:
             rows.append(_row(run, ask))
         except (LabError, OSError) as error:  # one that is damaged hides no other
-            say(f"left out: {visible(str(error))}")
+            rows.append(_damaged(run, error))
     if json:
         print_json(rows)
     elif not rows:
@@ -51,7 +55,7 @@ def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
         )
         for row in rows:
             if row["note"]:
-                say(f"run {row['run_id']} {row['state']}: {row['note']}")
+                say(f"run {visible(str(row['run_id']))} {row['state']}: {row['note']}")
 
 
 def _row(run: RunDir, ask: Ask) -> dict[str, object]:
@@ -69,6 +73,14 @@ def _row(run: RunDir, ask: Ask) -> dict[str, object]:
         "accuracy": summary.accuracy if summary else None,
         "started": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(info.started_unix)),
     }
+
+
+def _damaged(run: RunDir, error: LabError | OSError) -> dict[str, object]:
+    empty = dict.fromkeys(("experiment", "backend"), "")
+    unknown = dict.fromkeys(("global_step", "accuracy"))
+    reason = visible(str(error))
+    told = {"state": DAMAGED, "reason": reason, "note": reason, "started": ""}
+    return {"run_id": run.run_id, **empty, **told, **unknown}
 
 
 def _number(value: object, form: str) -> str:

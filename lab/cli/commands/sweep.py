@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -11,13 +10,14 @@ from typing import Annotated, Final
 from lab.backends.choose import AUTO
 from lab.cli.arguments import Flag, Rest, Switch, Word
 from lab.cli.commands.run import program_flags
-from lab.cli.options import BackendName, ClusterFile, GpuMode, RunsDir
+from lab.cli.options import BackendName, ClusterFile, Force, GpuMode, RunsDir
 from lab.cli.output import print_json, say
 from lab.cli.sweeping import Asked
 from lab.cli.times import duration
 from lab.cli.values import whole
 from lab.cluster import load_cluster
-from lab.errors import InputError, InterruptError, LabError
+from lab.errors import InterruptError, LabError
+from lab.outputs import check_output, write_output
 from lab.run import project
 from lab.run.cells import show
 from lab.run.directory import runs_dir
@@ -26,8 +26,7 @@ from lab.sweep.grid import check_over, grid, parse_over
 from lab.sweep.made import Made
 from lab.sweep.making import Share, make
 from lab.sweep.progress import counting
-from lab.task.protocol import STALL_S, write_atomically
-from lab.task.text import short
+from lab.task.protocol import STALL_S
 
 MOST: Final = 1000
 """Repeats; who wants more of them wants another tool."""
@@ -51,6 +50,7 @@ def command(
         Flag("fail when no step is made for so long: 90s, 5m; 0: never", duration, shows="TIME"),
     ] = STALL_S,
     csv: Annotated[str | None, Flag("write a row for each run to this file", shows="FILE")] = None,
+    force: Force = False,
     json: Annotated[bool, Switch("print all figures as JSON on stdout")] = False,
     runs_dir_: RunsDir = None,
     rest: Annotated[
@@ -65,7 +65,8 @@ def command(
     root = project.find_root(path)
     project.check_jobs(wanted, described, path, root)
     project.check_program(wanted, root)
-    _check_csv(csv)
+    if csv is not None:
+        check_output("--csv", Path(csv), _is_table, force=force)
     home = runs_dir(runs_dir_)
     points = grid(over, repeats)
     ask = Asked(wanted, rest, described, path, root, backend, gpus, stall)
@@ -96,13 +97,9 @@ def command(
     _judge(made)
 
 
-def _check_csv(path: str | None) -> None:
-    """See that the file can be written before hours are spent on what it is to hold."""
-    if path is None:
-        return
-    folder = Path(path).parent
-    if Path(path).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise InputError(f"--csv: {short(path)} cannot be written", "name a file in a directory")
+def _is_table(begin: bytes) -> bool:
+    """Whether a file that begins so is the table of an earlier sweep."""
+    return begin.startswith(b"run_id,state,")
 
 
 def _unheard(_line: str) -> None:
@@ -117,7 +114,7 @@ def _tell(made: Sequence[Made], along: str, *, json: bool, csv: str | None) -> N
 
     settings, found = means(made), list(trends(made, along))
     if csv is not None:
-        write_atomically(Path(csv), as_csv(made))
+        write_output(Path(csv), as_csv(made).encode())
     if json:
         print_json(as_json(made, settings, found))
         return

@@ -12,7 +12,7 @@ from lab.task.data import DataError, load_mnist
 from lab.task.once import OnceError, request_for
 from lab.task.place import Place, PlaceError
 from lab.task.program import ProgramError, make_directory
-from lab.task.states import State
+from lab.task.states import Cause, State
 from tests.agents import Stage
 
 ENVIRON = {
@@ -119,14 +119,30 @@ def test_a_program_that_cannot_be_started(stage: Stage) -> None:
 
 
 def test_a_log_that_cannot_be_written(stage: Stage) -> None:
-    stage.submit(stage.program("print(1, flush=True)"))
-    log = stage.volume.log("r1", "worker-0")
-    log.parent.mkdir(exist_ok=True)
-    log.symlink_to("/dev/full")
+    stage.submit(
+        stage.program(
+            "import os, resource\n"
+            "resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (8_000, 8_000))\n"
+            "print('x' * 10_000)\n"
+        )
+    )
     stage.agent("worker-0")
     reason = stage.wait_state("worker-0", State.FAILED).reason
-    assert reason.endswith("make room on it")
-    assert " cannot be written: " in reason
+    assert reason.endswith("cannot be written: File too large; make room on it")
+
+
+def test_records_that_another_task_has_changed(stage: Stage) -> None:
+    stage.submit(
+        stage.program(
+            "import os, pathlib\n"
+            "path = pathlib.Path(os.environ['LAB_RUN_DIR'], 'tasks/worker-0.jsonl')\n"
+            "path.write_text('forged')\n"
+        )
+    )
+    stage.agent("worker-0")
+    status = stage.wait_state("worker-0", State.FAILED)
+    assert status.reason == "another process changed its records or its log"
+    assert status.cause is Cause.ALTERED
 
 
 def test_a_run_that_is_cancelled_without_a_word(stage: Stage) -> None:

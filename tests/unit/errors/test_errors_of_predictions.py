@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from lab.errors import InputError, LabError
-from lab.predict import figure, picture, source
+from lab.predict import picture, source
 from lab.predict.network import Network, network
 from lab.predict.picture import read_picture
 from lab.run.directory import RunDir, RunInfo
@@ -68,13 +68,6 @@ def test_pictures_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Image, "open", refused)
     assert "cannot be read (Permission denied); check the file and" in fault(own)
-
-
-def test_places_where_no_picture_can_go(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"is no file; name a file, such as digits.png"):
-        figure.check_output(tmp_path)
-    with pytest.raises(InputError, match=r"is no directory; make it first"):
-        figure.check_output(tmp_path / "a" / "b.png")
 
 
 def test_runs_without_a_model_or_data(tmp_path: Path) -> None:

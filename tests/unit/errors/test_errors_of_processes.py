@@ -20,6 +20,7 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.network import NetworkError
 from lab.backends.local.process import Identity
 from lab.backends.local.state import EnvironmentRecord, Isolation
+from lab.backends.local.trees import remove_tree
 from lab.errors import InputError, LabError
 from lab.plan import Plan, PlannedNode, PlannedTask
 from lab.task.link import LinkError, apply_link
@@ -274,3 +275,10 @@ def test_a_node_that_fails() -> None:
         child.returncode = 1
     os.close(heard)
     assert str(fault) == "node tf1: unshare: Operation not permitted"
+
+
+def test_what_cannot_be_removed() -> None:
+    with pytest.raises(
+        LabError, match=r"/proc/version cannot be removed: rm: .*; remove it by hand"
+    ):
+        remove_tree(Path("/proc/version"))

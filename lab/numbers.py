@@ -1,0 +1,13 @@
+"""Numbers for people: never wider than a column."""
+
+from __future__ import annotations
+
+from typing import Final
+
+LONG: Final = 1e12
+"""From here on a number has its short form: `1.2e+300`."""
+
+
+def fixed(value: float, decimals: int) -> str:
+    """A number with so many decimals and commas, `nan`, `inf`, or its short form."""
+    return f"{value:,.{decimals}f}" if abs(value) < LONG else f"{value:.3g}"

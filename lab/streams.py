@@ -1,0 +1,31 @@
+"""Standard input, output and error of a process that was started without them."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def open_missing() -> None:
+    """Give the process the standard streams that it lacks.
+
+    Input is then empty, and errors go nowhere. What is written to the output fails, as with other
+    programs (`ls >&-`): a result that nobody gets is no success.
+    """
+    # In this order: the kernel gives the lowest number that is free.
+    for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, mode)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
+def drop_unwritten() -> None:
+    """Forget what standard output could not take; the interpreter would fail on it once more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -1,0 +1,90 @@
+"""JSON as RFC 8259 has it, which knows no NaN and no infinities.
+
+Such a number becomes null, and a field beside it says which one it was: `{"loss": null,
+"loss_is": "nan"}`. In a list that field has the places: `{"losses": [1.5, null], "losses_is":
+{"1": "inf"}}`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lab.task.text import short
+
+SUFFIX: Final = "_is"
+_NUMBERS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def dump(value: object, *, indent: int | None = None) -> str:
+    """A value as JSON."""
+    return json.dumps(_strict(value), indent=indent, allow_nan=False)
+
+
+def parse(text: str) -> dict[str, Any]:
+    """Read an object of JSON back; files of earlier versions may hold NaN itself.
+
+    Raises:
+        ValueError: The text is no JSON, no object, or nested too deeply.
+    """
+    try:
+        found: object = _loose(json.loads(text))
+    except RecursionError:
+        raise ValueError("its JSON is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"it is no JSON: {short(str(error))}") from None
+    if isinstance(found, dict):
+        return found
+    raise ValueError("its JSON is no object")
+
+
+def _strict(value: object) -> object:
+    if isinstance(value, Mapping):
+        marks = {f"{name}{SUFFIX}": mark for name, each in value.items() if (mark := _mark(each))}
+        return {name: _strict(each) for name, each in value.items()} | marks
+    if isinstance(value, (list, tuple)):
+        return [_strict(each) for each in value]
+    return None if _word(value) else value
+
+
+def _mark(value: object) -> str | dict[str, str]:
+    """Which number a value is, or which numbers it holds; nothing where all are finite."""
+    if isinstance(value, (list, tuple)):
+        return {str(place): word for place, each in enumerate(value) if (word := _word(each))}
+    return _word(value)
+
+
+def _word(value: object) -> str:
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    return "" if is_finite else str(float(value))  # type: ignore[arg-type]
+
+
+def _loose(value: Any) -> Any:  # noqa: ANN401  (whatever JSON holds)
+    if isinstance(value, list):
+        return [_loose(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    found = {name: _loose(each) for name, each in value.items()}
+    for name in [name for name in found if name.endswith(SUFFIX)]:
+        bare, mark = name.removesuffix(SUFFIX), found[name]
+        if isinstance(mark, str) and mark in _NUMBERS and found.get(bare, 0) is None:
+            found[bare] = _NUMBERS[mark]
+            del found[name]
+        elif isinstance(mark, dict) and _fits(found.get(bare), mark):
+            for place, word in mark.items():
+                found[bare][int(place)] = _NUMBERS[word]
+            del found[name]
+    return found
+
+
+def _fits(values: object, mark: Mapping[str, object]) -> bool:
+    """Whether a mark names places of a list that are null."""
+    return isinstance(values, list) and all(
+        place.isdecimal()
+        and int(place) < len(values)
+        and values[int(place)] is None
+        and word in _NUMBERS
+        for place, word in mark.items()
+    )

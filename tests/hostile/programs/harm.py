@@ -1,0 +1,129 @@
+"""A program that does one kind of harm, which its only argument names; worker-0 alone does it."""
+
+import json
+import os
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+RUN = Path(os.environ["LAB_RUN_DIR"])
+DONE = RUN / "harm.done"
+RECORD = "lab kind=step local_step={0} global_step={0} loss=0.5"
+
+
+def litter() -> None:
+    """Write files under the names that lab uses itself."""
+    for name in (
+        "report.html",
+        "run.json",
+        "summary.json",
+        "figures/loss.png",
+        "tasks/mine.csv",
+        "tasks/worker-0.jsonl",
+        "status/x",
+        "logs/worker-0.log",
+        ".hidden",
+        "empty",
+    ):
+        path = Path(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("" if name == "empty" else f"mine: {name}")
+
+
+def wipe() -> None:
+    """Remove what is in the working directory, as many programs do before they train."""
+    Path("logs").mkdir()
+    Path("logs/events").write_text("old")
+    shutil.rmtree("logs")
+    os.system("rm -rf * .[!.]*")  # noqa: S605
+    shutil.rmtree(Path.cwd())
+
+
+def links() -> None:
+    """Leave links, a pipe and a socket."""
+    Path("passwd").symlink_to("/etc/passwd")
+    Path("dangling").symlink_to("nowhere")
+    Path("loop").symlink_to("loop")
+    Path("folder").symlink_to("/etc")
+    os.mkfifo("pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+    Path("plain").write_text("mine")
+
+
+def names() -> None:
+    """Write files under names that a terminal, a shell or a file system may not like."""
+    for name in (b"x" * 250, b"new\nline", b"esc\x1b[31m", b"\xff\xfe", b"$(touch pwned)", b"-rf"):
+        Path(os.fsdecode(name)).write_bytes(b"mine")
+    Path(*["deep"] * 150).mkdir(parents=True)
+    Path(*["deep"] * 150, "plain").write_text("mine")
+
+
+def collide() -> None:
+    """Write a file of the run under a name that lab uses in `runs/<id>/`."""
+    (RUN / "report.html").write_text("mine")
+
+
+def forge() -> None:
+    """Append a record to another task's file."""
+    with (RUN / "tasks/worker-1.jsonl").open("a") as file:
+        file.write('{"kind": "step", "global_step": 123456, "local_step": 1, "loss": 0.0}\n')
+
+
+def steal() -> None:
+    """Put a link and a pipe where the records and the log of a task are."""
+    for path in (RUN / "tasks/worker-1.jsonl", RUN / "logs/worker-1.log"):
+        path.unlink()
+    (RUN / "tasks/worker-1.jsonl").symlink_to("/dev/zero")
+    os.mkfifo(RUN / "logs/worker-1.log")
+
+
+def vanish() -> None:
+    """Remove all records and logs of the run."""
+    shutil.rmtree(RUN / "tasks")
+    shutil.rmtree(RUN / "logs")
+
+
+def confuse() -> None:
+    """Put pipes and odd JSON where the states and requests of the run are."""
+    os.mkfifo(RUN / "faults.json")
+    for name in ("worker-1", "ps-0"):
+        path = RUN / "status" / f"{name}.json"
+        path.unlink()
+        os.mkfifo(path)
+    (RUN.parent / "requests/odd.json").write_text("[" * 100_000)
+    os.mkfifo(RUN.parent / "requests/pipe.json")
+
+
+def main() -> None:
+    """Print records around the harm, which is done while all tasks are there."""
+    for step in (1, 2):
+        print(RECORD.format(step), flush=True)
+    begun(os.environ["LAB_TASK"]).touch()
+    cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
+    tasks = [f"{job}-{place}" for job, hosts in cluster.items() for place in range(len(hosts))]
+    wait_for(map(begun, tasks))
+    if os.environ["LAB_TASK"] == "worker-0":
+        globals()[sys.argv[-1]]()
+        DONE.touch()
+    wait_for([DONE])
+    print(RECORD.format(3), flush=True)
+    print("the last line", flush=True)
+
+
+def begun(task: str) -> Path:
+    """The mark of a task that has begun."""
+    return RUN / f"harm.{task}"
+
+
+def wait_for(paths: Iterable[Path]) -> None:
+    """Wait until all of these files are there; the lab ends a run that stands still."""
+    for path in paths:
+        while not path.exists():
+            time.sleep(0.05)
+
+
+main()

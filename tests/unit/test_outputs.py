@@ -1,0 +1,143 @@
+"""Files that a user names for output: what may be written there, and how."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from lab.errors import InputError
+from lab.outputs import check_output, write_output
+from tests.conditions import lacking
+
+OURS = b"# by lab\n"
+
+
+def is_ours(begin: bytes) -> bool:
+    return begin.startswith(OURS)
+
+
+def write(path: Path, data: bytes = OURS + b"new\n", *, force: bool = False) -> None:
+    check_output("--output", path, is_ours, force=force)
+    write_output(path, data)
+
+
+def make_device(path: Path, kind: int, number: int) -> None:
+    try:
+        os.mknod(path, kind | 0o666, number)
+    except PermissionError:
+        lacking("no device can be made here")
+
+
+def test_a_new_file_and_one_of_ours_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    write(path)
+    path.chmod(0o640)
+    write(path, OURS + b"again\n")
+    assert path.read_bytes() == OURS + b"again\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
+
+
+def test_an_empty_file_is_anybodys(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    write(tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == OURS + b"new\n"
+
+
+def test_anothers_file_stays_until_it_is_forced(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"mine")
+    with pytest.raises(InputError, match=r"notes\.txt is there, and lab did not write it") as found:
+        write(path)
+    assert "--force" in found.value.mend
+    assert path.read_bytes() == b"mine"
+    write(path, force=True)
+    assert path.read_bytes() == OURS + b"new\n"
+
+
+def test_a_link_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    target, link = tmp_path / "folder/target", tmp_path / "link"
+    link.symlink_to("folder/target")
+    write(link)
+    write(link)
+    assert link.is_symlink()
+    assert target.read_bytes() == OURS + b"new\n"
+    target.write_bytes(b"mine")
+    with pytest.raises(InputError, match="lab did not write it"):
+        write(link)
+    assert target.read_bytes() == b"mine"
+
+
+def test_a_device_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    device = tmp_path / "null"
+    make_device(device, stat.S_IFCHR, os.makedev(1, 3))
+    write(device)
+    write(device, force=True)
+    assert stat.S_ISCHR(device.stat().st_mode)
+
+
+def test_a_disk_is_never_written_to(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    make_device(disk, stat.S_IFBLK, os.makedev(7, 99))
+    with pytest.raises(InputError, match="disk is a disk"):
+        write(disk, force=True)
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write(pipe)
+    reader.join()
+    assert read == [OURS + b"new\n"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+@pytest.mark.parametrize("into", ["pipe", "file"])
+def test_standard_output_is_written_to(tmp_path: Path, name: str, into: str) -> None:
+    program = (
+        "import sys; from pathlib import Path; from lab.outputs import write_output;"
+        "print('before', flush=True); write_output(Path(sys.argv[1]), b'data\\n'); print('after')"
+    )
+    command = [sys.executable, "-c", program, name]
+    if into == "file":
+        with (tmp_path / "out").open("wb") as file:
+            subprocess.run(command, stdout=file, check=True)
+        found = (tmp_path / "out").read_bytes()
+    else:
+        found = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    assert found == b"before\ndata\nafter\n"
+
+
+def test_a_place_that_may_not_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != tmp_path)  # root may write
+    with pytest.raises(InputError, match="cannot be written: permission denied"):
+        check_output("--output", tmp_path / "new", is_ours, force=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (".", "is a directory"),
+        ("missing/out", "there is no directory"),
+        ("x" * 300, "cannot be written: file name too long"),
+        ("a\0b", "cannot be written: embedded null"),
+        ("loop", "cannot be written"),
+    ],
+)
+def test_what_can_be_no_output(tmp_path: Path, name: str, reason: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(InputError, match=reason):
+        check_output("--output", tmp_path / name, is_ours, force=True)

@@ -1,0 +1,95 @@
+"""JSON that leaves the project: strict, and read back as it was."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lab.strict_json import dump, parse
+
+NUMBERS = st.floats() | st.integers() | st.none() | st.booleans()
+NAMES = st.text(max_size=8).filter(lambda name: not name.endswith("_is"))
+VALUES = st.recursive(
+    NUMBERS | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def refuse(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two values are equal, where NaN equals itself."""
+    return json.dumps(one) == json.dumps(other)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=5))
+def test_any_object_is_strict_and_comes_back(value: dict[str, object]) -> None:
+    text = dump(value)
+    json.loads(text, parse_constant=refuse)
+    # A list inside a list has no field beside it.
+    if not any(_is_nested(each) for each in _values(value)):
+        assert same(parse(text), value)
+
+
+def _values(value: object) -> list[object]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [value, *(each for one in inner for each in _values(one))]
+
+
+def _is_nested(value: object) -> bool:
+    return isinstance(value, list) and any(isinstance(each, list) for each in value)
+
+
+def test_the_field_beside_a_number_says_which_one_it_was() -> None:
+    value = {"loss": math.nan, "rates": [1.0, math.inf, -math.inf], "state": "failed"}
+    assert json.loads(dump(value)) == {
+        "loss": None,
+        "rates": [1.0, None, None],
+        "state": "failed",
+        "loss_is": "nan",
+        "rates_is": {"1": "inf", "2": "-inf"},
+    }
+
+
+def test_files_of_earlier_versions_are_read() -> None:
+    found = parse('{"loss": NaN, "rate": -Infinity}')
+    assert math.isnan(found["loss"])
+    assert found["rate"] == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "it is no JSON"),
+        ("[1]", "its JSON is no object"),
+        ("{" * 9 + "}" * 9, "it is no JSON"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "nested too deeply"),
+        ('{"a": ' + "9" * 5_000 + "}", "it is no JSON"),
+    ],
+)
+def test_what_is_no_object(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"loss": 1.0, "loss_is": "nan"},
+        {"loss_is": "nan"},
+        {"loss": None, "loss_is": "high"},
+        {"loss": None, "loss_is": {"0": "nan"}},
+        {"loss": [None], "loss_is": {"1": "nan"}},
+        {"loss": [None], "loss_is": {"x": "nan"}},
+        {"loss": [None], "loss_is": {"0": 5}},
+    ],
+)
+def test_a_field_that_only_looks_so_stays(value: dict[str, object]) -> None:
+    assert parse(json.dumps(value)) == value
