@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
@@ -82,6 +83,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
         axes[0].set_ylim(0.85 * np.nanmin(drawn), 1.15 * np.nanmax(drawn))
     if len(runs) == 1:
         for ax, panel in zip(axes, panels, strict=True):
+            _mark_lost(ax, runs[0], panel)
             if panel.column == "seconds":
                 marks.draw(ax, runs[0].marks)
     legend(figure, axes[0].get_legend_handles_labels()[0])
@@ -117,6 +119,14 @@ def see(runs: Sequence[Trace]) -> list[str]:
             found.append(f"{who} loss goes from about {_mean(firsts)} to {_mean(lasts)}.")
         else:
             found.append(f"{who} loss is {_mean(firsts)}; no worker has a second record.")
+    if len(runs) == 1:
+        for task, steps in _lost(runs[0]).items():
+            step = float(steps["global_step"].iloc[0])
+            begin = f"step {step:,.0f}" if np.isfinite(step) else "the dotted line"
+            found.append(
+                f"From {begin} on, no loss of {plain(task)} can be drawn (dotted line): it is NaN,"
+                " infinite, huge or missing."
+            )
     missing = sum(int(np.isnan(run.column("loss")).sum()) for run in runs)
     if missing:
         found.append(f"{missing:,} records hold no loss that could be drawn.")
@@ -134,6 +144,26 @@ def _points(steps: Mapping[str, object], panel: _Panel) -> tuple[Floats, Floats]
     there = ~np.isnan(x + y)
     order = np.argsort(x[there], kind="stable")
     return x[there][order], y[there][order]
+
+
+def _lost(run: Trace) -> dict[str, pd.DataFrame]:
+    """Tasks to their last records, where these hold no loss any more: a training that diverged."""
+    found = {}
+    for task in run.workers:
+        steps = run.of(task)
+        there = np.flatnonzero(~np.isnan(np.asarray(steps["loss"], np.float64)))
+        last = there[-1] + 1 if len(there) else 0
+        if 0 < last < len(steps):
+            found[task] = steps.iloc[last:]
+    return found
+
+
+def _mark_lost(ax: Axes, run: Trace, panel: _Panel) -> None:
+    lost = _lost(run)
+    for number, task in enumerate(run.workers):
+        where = float(lost[task][panel.column].iloc[0]) if task in lost else np.nan
+        if np.isfinite(where):
+            ax.axvline(where, color=look(number).colour, linestyle=":", linewidth=1.5)
 
 
 def _workers(ax: Axes, run: Trace, panel: _Panel) -> None:

@@ -252,6 +252,36 @@ def test_a_ring_closes_below_the_nodes_that_lie_between() -> None:
     assert max(node.get_height() for node in nodes) < 1.3  # no room for cards
 
 
+def test_a_diverged_loss_has_a_line_and_a_sentence() -> None:
+    rows = steps("worker-0")
+    for row in rows[12:]:
+        row["loss"] = float("nan")
+    run = trace(*rows, *steps("worker-1"))
+    step = f"{rows[12]['global_step']:,}"
+    sentence = (
+        f"From step {step} on, no loss of worker-0 can be drawn (dotted line): it is NaN,"
+        " infinite, huge or missing."
+    )
+    assert sentence in loss.see([run])
+    assert not any("worker-1" in each for each in loss.see([run]))
+    figure = loss.draw([run])
+    assert figure is not None
+    for axes in figure.axes:
+        dotted = [line for line in axes.get_lines() if line.get_linestyle() == ":"]
+        assert len(dotted) == 1
+    assert loss.see([two_workers()]) == loss.see([two_workers()])[:1]
+
+
+def test_a_diverged_loss_without_global_steps() -> None:
+    rows = steps("worker-0")
+    for row in rows:
+        del row["global_step"]
+    rows[-1]["loss"] = float("inf")
+    run = trace(*rows)
+    assert "From the dotted line on" in " ".join(loss.see([run]))
+    assert loss.draw([run]) is not None
+
+
 def test_the_loss_has_three_panels_with_their_units() -> None:
     figure = loss.draw([two_workers()])
     shown = texts(figure)
