@@ -9,5 +9,5 @@ LONG: Final = 1e12
 
 
 def fixed(value: float, decimals: int) -> str:
-    """A number with so many decimals and commas, `nan`, `inf`, or its short form."""
+    """Format a number with commas and decimals, or in its short form; also `nan` and `inf`."""
     return f"{value:,.{decimals}f}" if abs(value) < LONG else f"{value:.3g}"

@@ -113,8 +113,8 @@ class RunInfo:
         started_unix: When the run was asked for, in seconds since the epoch.
         submitted_unix: When it was handed to the agents, in seconds since the epoch, or None.
         stopped_unix: When its last task had ended, in seconds since the epoch, or None.
-        collected: Whether all of it is at home, except `left`: it was collected after its last
-            task had ended.
+        collected: Whether all files except `left` were collected after the last task had
+            ended.
         left: The files that could not be collected.
     """
 

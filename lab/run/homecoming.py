@@ -120,7 +120,7 @@ def bring_one_home(
 
 
 def left_on(environment: Environment, home: Path) -> list[str]:
-    """The runs of an environment that have files on its volume that are not at home.
+    """The runs of an environment with files on its volume that are not collected.
 
     Raises:
         LabError: The volume, or what is known of a run, cannot be read.

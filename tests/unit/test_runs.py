@@ -20,6 +20,7 @@ import pytest
 from lab.backends import Chunk
 from lab.cli import main
 from lab.errors import InputError, LabError
+from lab.run import whereabouts
 from lab.run.conduct import conduct
 from lab.run.directory import RunDir, RunInfo, find_run, runs_dir
 from lab.run.homecoming import bring_all_home, bring_one_home
@@ -320,6 +321,10 @@ def test_a_damaged_run_hides_no_other(
     RunDir(tmp_path / bad).info_path.write_text(damage)
     for word in (good, "last", "20260101"):
         assert find_run(word, tmp_path).run_id == good
+    for word in (good, "last", "20260101"):
+        assert whereabouts.find(word, tmp_path, [], None).run.run_id == good
+    with pytest.raises(LabError, match=r"run\.json"):
+        whereabouts.find(bad, tmp_path, [], None)
     assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert good in out

@@ -39,7 +39,7 @@ _WORD: Final = 100_000
 """Bytes of one word of a command line; Linux refuses one of 128 KiB."""
 
 _WORDS: Final = 10
-"""Words with offsets; a command line has 2 MiB at most. Files beyond them are brought whole."""
+"""Words with offsets; a command line has 2 MiB at most. Other files are sent as a whole."""
 
 
 class ComposeEnvironment:

@@ -62,7 +62,7 @@ def command(
 
 
 def _remove(environment: Environment, home: Path, *, all_sizes: bool) -> None:
-    """Remove what is left of an environment when the last file that it stayed for is at home."""
+    """Remove a dead environment's run volume once all its files are collected."""
     if not has_gone(environment):
         return
     left = left_on(environment, home)

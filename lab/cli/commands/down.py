@@ -64,7 +64,7 @@ def command(
 
 
 def _keeps(environment: Environment, home: Path) -> bool:
-    """Whether its run volume stays, because it holds what is not at home."""
+    """Whether its run volume stays, because it holds files that are not collected."""
     left = left_on(environment, home)
     if left:
         say_kept(environment, left, say)
