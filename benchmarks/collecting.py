@@ -38,10 +38,10 @@ class Files:
         self._volume = volume
 
     def ship(
-        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+        self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
         """As `lab.backends.Environment` says."""
-        return shipping.ship(self._volume, run_id, offsets, follow=follow)
+        return shipping.ship(self._volume, run_id, offsets, follow=follow, **more)
 
 
 class Pipe:
@@ -51,10 +51,12 @@ class Pipe:
         self._volume = volume
 
     def ship(
-        self, run_id: str, offsets: Mapping[str, int], *, follow: bool
+        self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
         """As `lab.backends.Environment` says."""
-        words = ["ship", run_id, json.dumps(dict(offsets)), *(["--follow"] if follow else [])]
+        switches = {"follow": follow, **more}
+        flags = [f"--{name.replace('_', '-')}" for name, is_on in switches.items() if is_on]
+        words = ["ship", run_id, json.dumps(dict(offsets)), *flags]
         process = subprocess.Popen(
             [sys.executable, "-m", "lab.task.volume", *words],
             env={**os.environ, "LAB_RUNS": str(self._volume.root)},
