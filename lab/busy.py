@@ -8,7 +8,7 @@ from typing import Final
 from lab.gpus.model import Gpu, Inventory, Process
 from lab.plan import Plan
 from lab.sizes import memory_for_people
-from lab.task.text import short
+from lab.task.text import clipped, short
 
 _NAMED: Final = 4  # so many tasks, or processes, are named in a line
 _LONGEST_PROGRAM: Final = 60  # characters of its name
@@ -43,7 +43,7 @@ def _line(gpu: Gpu, tasks: Sequence[str]) -> str:
 
 
 def _process(process: Process) -> str:
-    name = short(process.name, _LONGEST_PROGRAM) or "a process"
+    name = clipped(process.name, _LONGEST_PROGRAM) or "a process"
     facts = [f"pid {process.pid}"]
     if process.memory_bytes is not None:
         facts.append(memory_for_people(process.memory_bytes))

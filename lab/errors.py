@@ -6,12 +6,14 @@ command that it ends. Everything else that escapes is a defect and keeps its tra
 
 from __future__ import annotations
 
+from lab.task.text import bounded
+
 
 class LabError(Exception):
     """Something failed for a reason that the user can act upon.
 
     Attributes:
-        what: What is wrong, and where; without a final full stop.
+        what: What is wrong, and where; without a final full stop. Long names in it are cut.
         mend: How to mend it, as an imperative phrase; may be empty.
         exit_code: The exit code of the command: 1, it failed.
     """
@@ -19,6 +21,7 @@ class LabError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, mend: str = "") -> None:
+        what, mend = ("\n".join(map(bounded, text.split("\n"))) for text in (what, mend))
         super().__init__(f"{what}; {mend}" if mend else what)
         self.what = what
         self.mend = mend

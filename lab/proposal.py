@@ -20,7 +20,7 @@ from lab.cluster.model import PROJECT
 from lab.errors import InputError
 from lab.gpus import Gpu, Inventory
 from lab.sizes import memory_for_people
-from lab.task.text import short
+from lab.task.text import clipped, short
 
 _FALLBACK_NAME: Final = "lab"
 _LONGEST_NAME: Final = 31
@@ -295,7 +295,7 @@ def _cards(gpus: Sequence[Gpu]) -> str:
 
 def _kind(gpu: Gpu) -> str:
     """A card's name and memory; the name comes from the driver and may hold anything."""
-    name = short(gpu.name.encode("ascii", "replace"), _LONGEST_CARD)
+    name = clipped(gpu.name.encode("ascii", "replace"), _LONGEST_CARD)
     amount = memory_for_people(gpu.memory_bytes) if gpu.memory_bytes else ""
     return ", ".join(part for part in (name, amount) if part)
 

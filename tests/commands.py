@@ -9,11 +9,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 300.0
+IMAGES = frozenset({"LAB_IMAGE", "LAB_BASE_IMAGE"})
+"""Variables that name what the tests have built."""
 
 
 def environ(project: Path) -> dict[str, str]:
     """The variables of a call: nothing of the caller's own `lab`, and a state directory there."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("LAB_")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("LAB_") or name in IMAGES
+    }
     return {**kept, "PYTHONPATH": str(ROOT), "LAB_STATE": str(project / "state")}
 
 

@@ -14,7 +14,7 @@ from lab.run.cells import loss, share, whole
 from lab.run.cells import seconds as _seconds
 from lab.run.directory import RunDir, RunInfo
 from lab.run.summary import Summary, read_summary, summarize
-from lab.task.text import short, visible
+from lab.task.text import LONGEST_REASON, short, visible
 
 if TYPE_CHECKING:
     import pandas as pd  # half a second: only for those who ask for a data frame
@@ -87,7 +87,7 @@ class Run:
     def _repr_html_(self) -> str:
         """Its table, as a notebook shows it."""
         summary = self.summary
-        reason = f" ({short(summary.reason)})" if summary.reason else ""
+        reason = f" ({short(summary.reason, LONGEST_REASON)})" if summary.reason else ""
         after = f" after {_seconds(summary.wall_s)}" if summary.wall_s is not None else ""
         head = f"run {self.id}: {summary.experiment} on {summary.backend}, {summary.state}{after}"
         rows = [

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final
 
 from lab.errors import LabError
 
@@ -39,7 +40,7 @@ def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
         OSError: The file cannot be made.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with path.open("a") as file:
+    with _opened(path) as file:
         try:
             fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -48,6 +49,16 @@ def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
                 "wait until it is done",
             ) from error
         yield file.fileno()
+
+
+def _opened(path: Path) -> IO[Any]:
+    try:
+        return path.open("a")
+    except OSError as error:
+        # A file that is there can be locked also where a disk fault has made it read-only.
+        if error.errno != errno.EROFS:
+            raise
+        return path.open("rb")
 
 
 def when_free(action: Callable[[], None]) -> None:

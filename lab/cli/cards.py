@@ -13,7 +13,7 @@ from rich.text import Text
 from lab.gpus import Gpu, Inventory, Pair, Process
 from lab.pinning import Verdict, Word
 from lab.run.cells import table_of
-from lab.task.text import short, visible
+from lab.task.text import clipped, visible
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
 _NAME: Final = 20
@@ -129,7 +129,7 @@ def _row(gpu: Gpu, tasks: Sequence[str]) -> tuple[str, ...]:
     return (
         str(gpu.index),
         gpu.device_id[:_ID],
-        short(_kind(gpu), _NAME),
+        clipped(_kind(gpu), _NAME),
         _memory(gpu),
         "" if gpu.utilisation is None else f"{gpu.utilisation:.0%}",
         "" if gpu.numa_node is None else str(gpu.numa_node),
@@ -161,7 +161,7 @@ def _users(gpu: Gpu) -> str:
 
 
 def _process(process: Process) -> str:
-    name = short(process.name.rpartition("/")[2], _PROCESS)
+    name = clipped(process.name.rpartition("/")[2], _PROCESS)
     return f"{name} (pid {process.pid})" if name else f"pid {process.pid}"
 
 

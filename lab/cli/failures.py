@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from lab.errors import DescriptionError, LabError
 from lab.signals import INTERRUPTED
-from lab.task.text import visible
+from lab.task.text import bounded, short
 
 
 def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
@@ -50,7 +50,7 @@ def say(line: str) -> None:
     clean-up perhaps, goes on.
     """
     with contextlib.suppress(OSError):
-        print(visible(line), file=sys.stderr, flush=True)
+        print(bounded(line), file=sys.stderr, flush=True)
 
 
 def _explain(error: Exception) -> int:
@@ -65,7 +65,7 @@ def _explain(error: Exception) -> int:
         say(f"error: this Python lacks the package {error.name}; use the one of `make install`")
         return 1
     if isinstance(error, OSError) and error.filename is not None:
-        say(f"error: {error.filename}: {_lower(error.strerror)}; {_mend(error)}")
+        say(f"error: {short(str(error.filename))}: {_lower(error.strerror)}; {_mend(error)}")
         return 1
     if isinstance(error, OSError) and error.errno == errno.EBADF:
         say("error: standard output is closed; write it to a file, or to /dev/null")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.task.text import short
+from lab.task.text import clipped, short
 
 Loc = tuple[str | int, ...]
 """The way from the top of a description to a value: keys and positions in lists."""
@@ -105,7 +105,7 @@ def path_text(loc: Loc) -> str:
 
 def quoted(text: str, limit: int = 60) -> str:
     """Foreign text in one line, in quotation marks."""
-    return f'"{short(text, limit)}"'
+    return f'"{clipped(text, limit)}"'
 
 
 def bare(text: str) -> str:

@@ -14,7 +14,7 @@ import yaml
 from lab.cluster.decode import decode
 from lab.cluster.problems import Loc, Place, Problem, bare, quoted
 from lab.cluster.scalars import Scalar, plain
-from lab.task.text import short
+from lab.task.text import clipped, short
 
 MAX_DEPTH: Final = 16
 MAX_VALUES: Final = 100_000  # twice what ten thousand nodes and tasks need
@@ -203,7 +203,7 @@ class _Builder:
         frame.key = key
 
     def _alias(self, event: yaml.AliasEvent) -> None:
-        name = short(str(event.anchor), 40)
+        name = clipped(str(event.anchor), 40)
         if self._expects_key():
             frame = self._stack[-1]
             frame.wants_key = False
@@ -249,7 +249,7 @@ class _Builder:
 
     def _refuse_anchor(self, event: yaml.NodeEvent, loc: Loc, *, muted: bool) -> None:
         if event.anchor is not None and not muted:
-            name = short(str(event.anchor), 40)
+            name = clipped(str(event.anchor), 40)
             self._problem(loc, event, f"an anchor, &{name}; write out what it stands for")
 
     def _refuse_tag(

@@ -26,7 +26,7 @@ _TROUBLES: Final = ("updates lost", "steps made again", "tasks begun again", "re
 _NONE: Final = (None, "")
 
 Found = Mapping[str, tuple[float | None, str]]
-"""Name to a figure, None where it is not known or no number, and its unit.
+"""Name to a figure, which may be NaN or infinite, None where it is not known, and its unit.
 
 Units are those of `lab.compare.forms`, and "" where nobody says.
 """
@@ -96,6 +96,8 @@ def _of_run(summary: Summary, steps: pd.DataFrame) -> Iterator[tuple[str, float 
     losses = [task.loss for task in summary.tasks if task.loss is not None]
     yield "accuracy", summary.accuracy, "share"
     yield "last loss of a worker", sum(losses) / len(losses) if losses else None, "loss"
+    diverged = [task.diverged_at for task in summary.tasks if task.diverged_at is not None]
+    yield "diverged at step", min(diverged, default=None), "count"
     yield "global step", summary.global_step, "count"
     yield "global steps/s", summary.steps_per_s, "1/s"
     yield "in all", summary.wall_s, "s"
@@ -131,10 +133,7 @@ def _of_steps(steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:
 
 
 def _known(found: Iterator[tuple[str, float | None, str]]) -> Found:
-    return {
-        name: (value if is_number(value) and math.isfinite(value) else None, unit)
-        for name, value, unit in found
-    }
+    return {name: (value if is_number(value) else None, unit) for name, value, unit in found}
 
 
 def _finite(value: float) -> float | None:

@@ -17,7 +17,7 @@ from lab.compare.forms import figure, ratio, signed
 from lab.compare.making import differing
 from lab.run.cells import PIPE_WIDTH, Cell, state_cell, table_of
 from lab.run.summary import Summary
-from lab.task.text import short, visible
+from lab.task.text import clipped, visible
 
 _NAME: Final = 24  # columns of a figure's name, and of a setting's
 _THREE: Final = 30  # of a run's figure, its difference and its ratio
@@ -96,7 +96,7 @@ def _legend(letters: Sequence[str], sides: Sequence[Side]) -> Table:
             (
                 letter,
                 side.summary.run_id,
-                short(side.summary.experiment, _NAME),
+                clipped(side.summary.experiment, _NAME),
                 side.summary.backend,
                 state_cell(side.summary.state),
                 _KEPT[side.summary.updates_conserved],
@@ -147,7 +147,7 @@ def _figures_table(
 
 
 def _figures_line(row: Row, block: list[int]) -> list[Cell]:
-    cells: list[Cell] = [short(row.name, _NAME), figure(row.values[0], row.unit)]
+    cells: list[Cell] = [clipped(row.name, _NAME), figure(row.values[0], row.unit)]
     differences, ratios = row.differences, row.ratios
     for place in block[1:]:
         cells += [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,11 +81,11 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
             [np.asarray(line.get_ydata(), float) for ax in axes for line in ax.get_lines()]
         )
         axes[0].set_ylim(0.85 * np.nanmin(drawn), 1.15 * np.nanmax(drawn))
-    if len(runs) == 1:
-        for ax, panel in zip(axes, panels, strict=True):
-            _mark_lost(ax, runs[0], panel)
-            if panel.column == "seconds":
-                marks.draw(ax, runs[0].marks)
+    # After the limits, which are taken from all lines that are there.
+    for ax, panel in zip(axes, panels, strict=True):
+        _mark_lost(ax, runs, panel)
+        if len(runs) == 1 and panel.column == "seconds":
+            marks.draw(ax, runs[0].marks)
     legend(figure, axes[0].get_legend_handles_labels()[0])
     if len(runs) == 1:
         marks.note(figure, runs[0].marks)
@@ -119,14 +119,13 @@ def see(runs: Sequence[Trace]) -> list[str]:
             found.append(f"{who} loss goes from about {_mean(firsts)} to {_mean(lasts)}.")
         else:
             found.append(f"{who} loss is {_mean(firsts)}; no worker has a second record.")
-    if len(runs) == 1:
-        for task, steps in _lost(runs[0]).items():
-            step = float(steps["global_step"].iloc[0])
-            begin = f"step {step:,.0f}" if np.isfinite(step) else "the dotted line"
-            found.append(
-                f"From {begin} on, no loss of {plain(task)} can be drawn (dotted line): it is NaN,"
-                " infinite, huge or missing."
-            )
+    for _, who, steps in _all_lost(runs):
+        step = float(steps["global_step"].iloc[0])
+        begin = f"step {step:,.0f}" if np.isfinite(step) else "the dotted line"
+        found.append(
+            f"From {begin} on, no loss of {who} can be drawn (dotted line): it is NaN, infinite,"
+            " huge or missing."
+        )
     missing = sum(int(np.isnan(run.column("loss")).sum()) for run in runs)
     if missing:
         found.append(f"{missing:,} records hold no loss that could be drawn.")
@@ -158,10 +157,21 @@ def _lost(run: Trace) -> dict[str, pd.DataFrame]:
     return found
 
 
-def _mark_lost(ax: Axes, run: Trace, panel: _Panel) -> None:
-    lost = _lost(run)
-    for number, task in enumerate(run.workers):
-        where = float(lost[task][panel.column].iloc[0]) if task in lost else np.nan
+def _all_lost(runs: Sequence[Trace]) -> Iterator[tuple[int, str, pd.DataFrame]]:
+    """The number of the line, the task's name, and its last records, which hold no loss."""
+    if len(runs) == 1:
+        for task, steps in _lost(runs[0]).items():
+            yield runs[0].workers.index(task), plain(task), steps
+        return
+    for number, group in enumerate(grouped(runs).values()):
+        for run in group:
+            for task, steps in _lost(run).items():
+                yield number, f"{plain(task)} of {plain(run.label)}", steps
+
+
+def _mark_lost(ax: Axes, runs: Sequence[Trace], panel: _Panel) -> None:
+    for number, _, steps in _all_lost(runs):
+        where = float(steps[panel.column].iloc[0])
         if np.isfinite(where):
             ax.axvline(where, color=look(number).colour, linestyle=":", linewidth=1.5)
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from lab.numbers import fixed
-from lab.task.text import short
+from lab.task.text import clipped
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -146,7 +146,7 @@ def _saved(figure: Figure, form: str, metadata: dict[str, None], dpi: int) -> by
 
 def plain(text: str, limit: int = 40) -> str:
     """A text of a run's as a label: no control characters, and not too long."""
-    cut = short(text, limit)
+    cut = clipped(text, limit)
     # A label that begins with an underscore would be left out of the legend.
     return f" {cut}" if cut.startswith("_") else cut
 

@@ -41,7 +41,7 @@ def key_figures(summary: Summary) -> list[tuple[str, str]]:
     """The few figures of a run that one looks for first, as far as they are known."""
     found = [
         ("state", summary.state),
-        ("accuracy", number(summary.accuracy, ".4f")),
+        ("accuracy", share(summary.accuracy)),
         ("global step", number(summary.global_step, ",")),
         ("global steps a second", pace(summary.steps_per_s)),
         ("wall time, from the command on", seconds(summary.wall_s)),
@@ -64,8 +64,8 @@ def tasks(summary: Summary) -> Table:
             task.state + (f" ({task.cause})" if task.cause else ""),
             number(task.local_step, ","),
             number(task.global_step, ","),
-            number(task.loss, ".4f"),
-            number(task.accuracy, ".4f"),
+            share(task.loss),
+            share(task.accuracy),
             pace(task.steps_per_s),
             seconds(task.time_s),
         )
@@ -102,7 +102,7 @@ def runs(reported: Sequence[Reported]) -> Table:
             each.summary.state,
             number(each.info.seed, "d"),
             number(each.summary.global_step, ","),
-            number(each.summary.accuracy, ".4f"),
+            share(each.summary.accuracy),
             pace(each.summary.steps_per_s),
             seconds(each.summary.first_step_s),
             seconds(each.summary.wall_s),
@@ -164,6 +164,11 @@ def mean(values: Sequence[float | None], form: Form) -> str:
 def number(value: float | None, form: str) -> str:
     """A number, or a dash."""
     return NONE if value is None else format(value, form)
+
+
+def share(value: float | None) -> str:
+    """A loss or a share of one with four decimals, or a dash."""
+    return NONE if value is None else fixed(value, 4)
 
 
 def pace(value: float | None) -> str:

@@ -16,7 +16,7 @@ from lab.run.lifecycle import NoView
 from lab.run.progress import TaskProgress
 from lab.task.protocol import TaskStatus
 from lab.task.states import State, run_state
-from lab.task.text import short
+from lab.task.text import clipped, short
 
 EVERY_S: Final = 0.5
 """So often the line changes, in seconds."""
@@ -143,7 +143,7 @@ class _OnTerminal:
     def __call__(self, line: str) -> None:
         with suppress(OSError):  # the terminal was closed
             width = shutil.get_terminal_size().columns - 1
-            self._stream.write(f"\r\x1b[K{short(line, width)}")
+            self._stream.write(f"\r\x1b[K{clipped(line, width)}")
             self._stream.flush()
 
 

@@ -99,8 +99,9 @@ class TaskProgress:
             self.message = record["message"]
         if is_whole(record.get("probe")):
             self.probe = record["probe"]
-            self.probe_global_step = record.get("global_step")
-            self.final_accuracy = record.get("accuracy")
+            step, accuracy = record.get("global_step"), record.get("accuracy")
+            self.probe_global_step = step if is_whole(step) else None
+            self.final_accuracy = accuracy if is_number(accuracy) else None
         elif is_number(record.get("accuracy")):
             self.accuracy = record["accuracy"]
 
@@ -181,7 +182,7 @@ class LineReader:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The records that these bytes complete; a line that is no JSON object is passed over."""
+        """The records that these bytes complete; a line that is no record is passed over."""
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
         return _records(lines)
@@ -208,5 +209,5 @@ def _records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             record = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(record, dict):
+        if isinstance(record, dict) and isinstance(record.get("kind", ""), str):
             yield record

@@ -13,7 +13,7 @@ from lab.run.cells import Cell, loss, percent, rate, seconds, share, state_cell,
 from lab.run.directory import Left
 from lab.run.summary import ResultSummary, Summary, TaskSummary
 from lab.task.states import State
-from lab.task.text import short, visible
+from lab.task.text import LONGEST_REASON, short, visible
 
 LEFT_LINES: Final = 20
 """Files that were not collected and are named."""
@@ -60,7 +60,7 @@ def _headline(summary: Summary) -> Text:
     if summary.wall_s is not None:
         line.append(f" after {seconds(summary.wall_s)}")
     if summary.reason:
-        line.append(f" ({short(summary.reason)})")
+        line.append(f" ({short(summary.reason, LONGEST_REASON)})")
     return line
 
 

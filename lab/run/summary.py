@@ -119,7 +119,8 @@ class Summary:
             where a worker's records do not tell, as a listing's.
         steps_per_s: Global steps per second from the first step record to the last; None where
             no task has two, or they hold the same step.
-        records_lost: Records whose sequence numbers are missing.
+        records_lost: The number of records that are missing by their sequence numbers, or that
+            could not be written to the run volume.
         tasks: One row for each task, in the cluster's order.
         results: What its experiment has found, and what it was to find and has not.
         left: The files that were not collected.
@@ -266,7 +267,7 @@ def summary_of(
             else None
         ),
         steps_per_s=_global_rate(list(progress.values())),
-        records_lost=sum(value.lost for value in progress.values()),
+        records_lost=_records_lost(statuses, progress),
         tasks=[
             _task(info, task, statuses.get(task), progress[task], gpus.get(task, NO_FIGURES))
             for task in progress
@@ -315,6 +316,15 @@ def _lost(final: TaskProgress | None) -> int | None:
     if final is None or final.probe is None or final.probe_global_step is None:
         return None
     return final.probe_global_step - final.probe
+
+
+def _records_lost(statuses: Mapping[str, TaskStatus], progress: Mapping[str, TaskProgress]) -> int:
+    """For each task the larger of two counts: the agent's own, and the gaps in the numbers.
+
+    Gaps do not show lost derived records, which have no numbers, and no loss at the end.
+    """
+    counted = {task: status.records_lost for task, status in statuses.items()}
+    return sum(max(value.lost, counted.get(task, 0)) for task, value in progress.items())
 
 
 def _redone(tasks: Sequence[TaskProgress]) -> int:

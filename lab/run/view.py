@@ -23,7 +23,7 @@ from lab.run.progress import TaskProgress
 from lab.signals import around_a_stop
 from lab.task.protocol import TaskStatus
 from lab.task.states import State
-from lab.task.text import short, visible
+from lab.task.text import LONGEST_REASON, bounded, clipped, short, visible
 from lab.threads import signals_blocked
 
 PLAIN_EVERY_S: Final = 5.0
@@ -93,7 +93,7 @@ class _Tasks:
         if state.ended or task not in self.heard:
             return ""
         if state is not State.TRAINING:
-            return short(self.progress[task].message, MESSAGE_WIDTH)
+            return clipped(self.progress[task].message, MESSAGE_WIDTH)
         silent = time.monotonic() - self.heard[task]
         if silent >= SILENT_S:
             return f"silent {silent:.0f} s"
@@ -164,7 +164,7 @@ class LiveView:
     def notice(self, line: str) -> None:
         """One line above the table; a terminal that was closed ends nothing."""
         with suppress(OSError):
-            self._live.console.print(Text(visible(line)))
+            self._live.console.print(Text(bounded(line)))
 
     def _render(self) -> Group:
         columns = _LIVE_WITH_GPU if self._tasks.holds_cards else _LIVE
@@ -225,7 +225,7 @@ class PlainView:
         before = self._tasks.statuses.get(status.task)
         self._tasks.statuses[status.task] = status
         if before is None or before.state is not status.state:
-            self.notice(f"{status.task}: {short(explain(status))}")
+            self.notice(f"{status.task}: {short(explain(status), LONGEST_REASON)}")
 
     def forget(self, task: str) -> None:
         """The task's records come again from the first."""
@@ -241,7 +241,7 @@ class PlainView:
     def notice(self, line: str) -> None:
         """One line; a reader who has gone ends nothing."""
         with suppress(OSError):
-            print(visible(line), file=self._stream, flush=True)
+            print(bounded(line), file=self._stream, flush=True)
 
     def _where(self, task: str) -> str:
         progress = self._tasks.progress[task]

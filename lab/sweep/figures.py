@@ -42,12 +42,14 @@ class Setting:
         values: The value of each quantity that was varied.
         runs: How many succeeded.
         of: How many were made.
+        diverged: How many of those that succeeded have a loss or a result that is no number.
         means: Each figure's mean over those that succeeded.
     """
 
     values: Mapping[str, str]
     runs: int
     of: int
+    diverged: int
     means: Mapping[str, Mean]
 
 
@@ -79,7 +81,8 @@ def means(made: Sequence[Made]) -> list[Setting]:
     found = []
     for values in settings([each.point for each in made]):
         same = [each for each in made if dict(each.point.values) == values]
-        good = [each.figures() for each in same if each.succeeded]
+        succeeded = [each for each in same if each.succeeded]
+        good = [each.figures() for each in succeeded]
         by_name = {
             name: [figures[name] for figures in good if name in figures] for name in names(made)
         }
@@ -88,6 +91,7 @@ def means(made: Sequence[Made]) -> list[Setting]:
                 values,
                 len(good),
                 len(same),
+                sum(each.diverged for each in succeeded),
                 {name: mean(several) for name, several in by_name.items() if several},
             )
         )

@@ -28,17 +28,27 @@ class Made:
         """Whether its figures count."""
         return self.summary.state == State.SUCCEEDED
 
+    @property
+    def diverged(self) -> bool:
+        """Whether its loss, or what it has measured, is NaN or infinite."""
+        has_lost = any(task.diverged_at is not None for task in self.summary.tasks)
+        return has_lost or not all(map(math.isfinite, self._measured().values()))
+
     def figures(self) -> dict[str, float]:
         """What it has measured: its results, the test accuracy, and its speed.
 
-        A training that overshoots may end with a loss that is no number: that is left out.
+        NaN and infinities are left out, because no mean can be taken of them.
         """
+        found = self._measured()
+        return {name: value for name, value in found.items() if math.isfinite(value)}
+
+    def _measured(self) -> dict[str, float]:
         found = {each.name: each.value for each in self.summary.results if each.value is not None}
         if self.summary.accuracy is not None:
             found["accuracy"] = self.summary.accuracy
         if self.summary.steps_per_s is not None:
             found["steps/s"] = self.summary.steps_per_s
-        return {name: value for name, value in found.items() if math.isfinite(value)}
+        return found
 
 
 def names(made: Sequence[Made]) -> list[str]:

@@ -13,7 +13,7 @@ from lab.backends import Say
 from lab.run.lifecycle import NoView
 from lab.run.result import number
 from lab.sweep.made import Made
-from lab.task.text import short, visible
+from lab.task.text import LONGEST_REASON, short, visible
 
 
 class Watcher(NoView):
@@ -49,7 +49,7 @@ class Counter:
             self._bar.advance(self._row)
         figures = made.figures() if made.succeeded else {}
         told = ", ".join(f"{name} {number(round(value, 4))}" for name, value in figures.items())
-        reason = f" ({short(made.summary.reason)})" if made.summary.reason else ""
+        reason = f" ({short(made.summary.reason, LONGEST_REASON)})" if made.summary.reason else ""
         came = (
             told if made.succeeded else f"{made.summary.state}{reason}, see {made.summary.run_id}"
         )

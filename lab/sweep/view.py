@@ -25,7 +25,7 @@ def settings_table(made: Sequence[Made], settings: Sequence[Setting]) -> Table:
     rows = [
         [
             *setting.values.values(),
-            f"{setting.runs}" if setting.runs == setting.of else f"{setting.runs} of {setting.of}",
+            _runs(setting),
             *(_cell(setting, name) for name in figures),
         ]
         for setting in settings
@@ -49,6 +49,12 @@ def trends_table(trends: Sequence[Trend]) -> Table:
         for trend in trends
     ]
     return table_of(heads, rows)
+
+
+def _runs(setting: Setting) -> str:
+    """How many runs succeeded, and how many of these diverged."""
+    count = f"{setting.runs}" if setting.runs == setting.of else f"{setting.runs} of {setting.of}"
+    return f"{count}, {setting.diverged} diverged" if setting.diverged else count
 
 
 def _cell(setting: Setting, figure: str) -> str:
@@ -88,6 +94,7 @@ def as_json(made: Sequence[Made], settings: Iterable[Setting], trends: Iterable[
                 "run_id": each.summary.run_id,
                 "state": each.summary.state,
                 "reason": each.summary.reason,
+                "diverged": each.diverged,
                 "values": dict(each.point.values),
                 "repeat": each.point.repeat,
                 "figures": each.figures(),

@@ -185,7 +185,7 @@ class Agent:
             return
         told = 1
         self._execution.leave(reason)
-        while not self._execution.step():
+        while not (self._execution.step() or self._execution.cannot_end):
             self._presence.beat()
             self._stop.wait(_POLL_S, self._wakes())
             if self._stop.count > told:

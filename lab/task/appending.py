@@ -77,6 +77,7 @@ class Appender:
         """
         self._path = path
         self._written = Written() if written is None else written
+        self._is_torn = False  # half a line stands at its end
         self.altered = False
         path.parent.mkdir(exist_ok=True)
         if _is_something_else(path):
@@ -91,11 +92,14 @@ class Appender:
             OSError: They could not be written; what was written of them is taken back.
         """
         view = memoryview(data)
+        if self._is_torn:
+            self._take_back()
         try:
             while view:
                 view = view[os.write(self._descriptor, view) :]
         except OSError:
-            os.ftruncate(self._descriptor, self._written.size)
+            self._is_torn = True
+            self._take_back()
             raise
         self._written.size += len(data)
         self._written.digest.update(data)
@@ -109,6 +113,8 @@ class Appender:
             OSError: The disk did not take it.
         """
         try:
+            if self._is_torn:
+                self._take_back()
             os.fsync(self._descriptor)
             is_whole = self._is_whole()
             is_there = self._is_there()
@@ -117,6 +123,10 @@ class Appender:
                 self._put_back()
         finally:
             os.close(self._descriptor)
+
+    def _take_back(self) -> None:
+        os.ftruncate(self._descriptor, self._written.size)
+        self._is_torn = False
 
     def _is_whole(self) -> bool:
         """Whether the open file holds what was appended, and nothing else."""

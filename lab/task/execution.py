@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from lab.task import command, memory, verdicts
 from lab.task.appending import Written
+from lab.task.buffering import REFUSED_S
 from lab.task.child import Program
 from lab.task.disturbance import Disturbances
 from lab.task.forked import ForkedProgram
@@ -26,7 +27,7 @@ from lab.task.starter import WAITS, Starter
 from lab.task.states import Cause, State
 from lab.task.statuses import Statuses
 from lab.task.stopping import GRACE_S, Stopping
-from lab.task.text import short
+from lab.task.text import LONGEST_REASON, short
 from lab.task.verdicts import Verdict
 from lab.task.voice import Voice
 
@@ -82,6 +83,8 @@ class Execution:
         self._waits_for = ""  # why it is not training yet, in words
         self._joins_at = ""  # the step that its program waits for by itself, in words
         self._again: str | None = None  # why the program is ended only to be started again
+        self._records_lost = 0  # by all attempts
+        self._refused_at: float | None = None  # since when the start file cannot be written
         self._oom_kills: int | None = None  # before the program was started
         self._leaves = False  # this agent is told to go, and may come back
         self._has_left = False
@@ -96,6 +99,11 @@ class Execution:
     def is_steady(self) -> bool:
         """Whether training goes on and nothing is due, so that a look now and then will do."""
         return self._is_steady
+
+    @property
+    def cannot_end(self) -> bool:
+        """Whether the task has ended, and this cannot be written to the volume."""
+        return self._now.state.ended and self._status.refused_s >= REFUSED_S
 
     @property
     def is_waiting(self) -> bool:
@@ -141,8 +149,8 @@ class Execution:
         """Look at everything once; True as soon as the task has ended and its state is written."""
         if self._has_left:
             return True
+        self._status.retry()
         if self._now.state.ended:
-            self._status.retry()
             return self._status.is_kept
         seen = self._statuses.refresh()
         self._pulses.beat()
@@ -262,8 +270,11 @@ class Execution:
             try:
                 word.parent.mkdir(exist_ok=True)
                 write_atomically(word, str(self._gate.joins_at(seen) or ""), durable=False)
+                self._refused_at = None
             except OSError as error:
-                self.stop(self._cannot_write(error))
+                self._refused_at = self._refused_at or time.monotonic()
+                if time.monotonic() - self._refused_at >= REFUSED_S:
+                    self.stop(self._cannot_write(error))
 
     def _start_again(self, reason: str, cause: Cause | None) -> None:
         """The program has ended; it is started again as soon as it may."""
@@ -283,7 +294,7 @@ class Execution:
                 self._place.task,
                 State.STARTING,
                 attempt=attempt,
-                reason=short(ended.reason),
+                reason=short(ended.reason, LONGEST_REASON),
                 earlier=(*self._now.earlier, ended)[-_EARLIER:],
             )
         )
@@ -330,7 +341,7 @@ class Execution:
         mine, request = seen[self._place.task], self._request
         if self._output is not None and self._output.fault is not None:
             self.stop(self._cannot_write(self._output.fault))
-        elif not self._status.is_kept:
+        elif self._status.refused_s >= REFUSED_S:
             self.stop(self._cannot_write(None))
         elif mine.state is State.LOST:
             self.stop(Verdict(State.LOST, mine.reason, Cause.NODE_LOST))
@@ -368,12 +379,9 @@ class Execution:
         return all(seen[task].state.ended for task in self._request.others())
 
     def _declare_lost(self, seen: Mapping[str, TaskStatus]) -> None:
-        try:
+        # If the volume refuses writes, the next step tries again.
+        with contextlib.suppress(OSError):
             self._pulses.declare_lost(self._volume, self.run_id, seen)
-        except OSError as error:
-            # The lost one keeps its old state for now; this task has its own reason to stop.
-            if self._stopping.verdict is None:
-                self.stop(self._cannot_write(error))
 
     # ---- the end
 
@@ -383,6 +391,7 @@ class Execution:
         self._disturbances.release()
         code = program.reap()
         self._output.finish(_DRAIN_S)
+        self._records_lost += self._output.records_lost
         self._progress()
         self._program = None
         self._status.now = replace(
@@ -445,6 +454,7 @@ class Execution:
         ended = replace(
             self._now,
             records_sha256=records.sha256,
+            records_lost=self._records_lost,
             state=verdict.state,
             reason=verdict.reason,
             cause=verdict.cause,

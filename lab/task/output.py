@@ -6,8 +6,8 @@ through, so that none can get lost on the way, and a program's own count goes on
 
 The agent is the only writer of its task's files. It reads the program's pipe to the end, whatever
 comes: a line that is too long is split where everybody can see it, bytes that are no text are kept
-as they are, and where the disk is full the pipe is still emptied, so that the program does not
-stand still in a `print`.
+as they are, and where the volume refuses to be written the pipe is still emptied, so that the
+program does not stand still in a `print`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Final
 
 from lab.records import PREFIX, Record, RecordError, parse_record
 from lab.task.appending import Appender, Written
+from lab.task.buffering import BufferedAppender
 from lab.task.culprit import Culprit
 from lab.task.identity import Identity
 from lab.task.listings import READY, read_listing
@@ -80,6 +81,7 @@ class Output(threading.Thread):
             not that it is still `starting`; or TensorFlow has said that its server has started.
         training: Whether it has sent, or printed like a listing, a step or an epoch.
         fault: Why its output could no longer be written, or None.
+        records_lost: The number of records that could not be written; known at the end.
         culprit: Reads the log for what made the program fail.
         global_step: The highest that a record has told, or None.
         stepped_unix: When that one came, in seconds since the epoch, or None.
@@ -115,9 +117,9 @@ class Output(threading.Thread):
         super().__init__(name="output", daemon=True)
         self._descriptor = descriptor
         of_records, of_log = written or (Written(), Written())
-        self._records = Appender(records, of_records)
+        self._records = BufferedAppender(Appender(records, of_records))
         try:
-            self._log = Appender(log, of_log)
+            self._log = BufferedAppender(Appender(log, of_log))
         except OSError:
             self._records.close()
             raise
@@ -131,6 +133,7 @@ class Output(threading.Thread):
         self.started = False
         self.training = False
         self.fault: OSError | None = None
+        self.records_lost = 0
         self.culprit = Culprit()
         self.global_step: int | None = None
         self.stepped_unix: float | None = None
@@ -153,6 +156,7 @@ class Output(threading.Thread):
             self._handle(list(lines.close()))
         finally:
             os.close(self._descriptor)
+            self._write_buffered()
             with self._writing:
                 self._closed = True
                 for file in (self._records, self._log):
@@ -160,6 +164,7 @@ class Output(threading.Thread):
                         file.close()
                     except OSError as error:
                         self.fault = self.fault or error
+                self.records_lost = self._records.lost
                 self.altered = self._records.altered or self._log.altered
 
     def _pieces(self) -> Iterator[bytes]:
@@ -168,6 +173,7 @@ class Output(threading.Thread):
         poll.register(self._descriptor, select.POLLIN)
         while True:
             if not poll.poll(_POLL_MS):
+                self._append(b"", b"")  # try the buffered lines again
                 if self._give_up_at is not None and time.monotonic() > self._give_up_at:
                     return
                 continue
@@ -211,15 +217,17 @@ class Output(threading.Thread):
 
     def _append(self, records: bytes, log: bytes) -> None:
         with self._writing:
-            if self.fault is not None or self._closed:
+            if self._closed:
                 return
-            try:
-                if records:
-                    self._records.append(records)
-                if log:
-                    self._log.append(log)
-            except OSError as error:
-                self.fault = error
+            for file, data in ((self._records, records), (self._log, log)):
+                file.append(data)
+                self.fault = self.fault or file.fault
+
+    def _write_buffered(self) -> None:
+        """Write the buffered lines at the end, or give up after `REFUSED_S`."""
+        while self.fault is None and (self._records.is_waiting or self._log.is_waiting):
+            time.sleep(_POLL_MS / 1000)
+            self._append(b"", b"")
 
     def _follow(self, record: Record, now: float) -> None:
         """What the others have to know of where this task stands."""

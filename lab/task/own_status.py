@@ -34,12 +34,18 @@ class OwnStatus:
         self._on_refusal = refused
         self._told_at = 0.0
         self._retry_at: float | None = None
+        self._refused_at: float | None = None
         self.now = read_status(path, task)
 
     @property
     def is_kept(self) -> bool:
         """Whether the state is on the disk."""
         return self._retry_at is None
+
+    @property
+    def refused_s(self) -> float:
+        """Seconds since the disk began to refuse the state; 0 if the state is on the disk."""
+        return 0.0 if self._refused_at is None else time.monotonic() - self._refused_at
 
     def write(self, status: TaskStatus, *, durable: bool = True) -> None:
         """Write a state; where the disk refuses, `retry` does so once more after a while."""
@@ -48,9 +54,10 @@ class OwnStatus:
         self._told_at = time.monotonic()
         try:
             write_status(self._path, status, durable=durable)
-            self._retry_at = None
+            self._retry_at = self._refused_at = None
         except OSError as error:
-            if self._retry_at is None:
+            if self._refused_at is None:
+                self._refused_at = time.monotonic()
                 self._on_refusal(error)
             self._retry_at = time.monotonic() + _RETRY_S
 

@@ -7,6 +7,7 @@ does nothing any more (or one on another machine, whose locks may not be seen) i
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -86,6 +87,10 @@ class Presence:
             os.utime(self._path)
         except FileNotFoundError:
             self.announce()
+        except OSError as error:
+            # On a volume that refuses writes, no agent's heartbeat moves.
+            if error.errno not in {errno.EROFS, errno.ENOSPC, errno.EDQUOT}:
+                raise
 
     def leave(self) -> None:
         """Take the file away, so that nobody waits for this agent's heart."""

@@ -219,6 +219,7 @@ class TaskStatus:
         earlier: How the attempts before this one ended, the first one first.
         records_sha256: SHA-256 of its records, once it has ended; "" in statuses of earlier
             versions, and of a task that another one had to declare lost.
+        records_lost: The number of records that could not be written to the run volume.
     """
 
     task: str
@@ -236,6 +237,7 @@ class TaskStatus:
     message: str = ""
     earlier: tuple[Attempt, ...] = ()
     records_sha256: str = ""
+    records_lost: int = 0
 
     def to_json(self) -> str:
         """One line of JSON."""
@@ -272,7 +274,7 @@ class TaskStatus:
 _NUMBER: Final = (int, float, type(None))
 _STATUS_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     **dict.fromkeys(("task", "reason", "message", "records_sha256"), (str,)),
-    "attempt": (int,),
+    **dict.fromkeys(("attempt", "records_lost"), (int,)),
     "signal": (str, type(None)),
     **dict.fromkeys(("exit_code", "pid", "global_step"), (int, type(None))),
     **dict.fromkeys(("started_unix", "ended_unix", "stepped_unix"), _NUMBER),

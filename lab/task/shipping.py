@@ -7,20 +7,26 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import quote_from_bytes
 
+from lab.task.buffering import is_read_only
 from lab.task.frames import MAX_DATA, is_safe
 from lab.task.presence import Pulses
 from lab.task.protocol import RUN_ID, Chunk, Request, TaskStatus, Volume
 from lab.task.reading import read_regular
+from lab.task.states import Cause, State
 from lab.task.statuses import Statuses
 
 _POLL_S = 0.2
 _LAST_POLL_S = 0.02
 """Once services alone are left, which are being ended: who follows has nothing else to wait for."""
 _TICK_S = 0.5
+READ_ONLY_S: Final = 20.0
+"""Seconds after which a read-only volume ends the run. The agents cannot write that. By then they
+have ended their programs."""
 MAX_FILE: Final = 1 << 30
 """A larger file of a program stays on the run volume unless all sizes are asked for, in bytes."""
 MAX_FAULTS: Final = 1_000
@@ -57,6 +63,9 @@ def ship(
     that its task had written before it: home never sees the end of a task whose last records
     are still to come.
 
+    On a read-only volume the agents cannot write how their tasks end. After `READ_ONLY_S` this
+    function reports every task as failed with the cause `volume`.
+
     A file that cannot be collected comes as a chunk with its fault; the others come all the same.
 
     Args:
@@ -82,10 +91,13 @@ def ship(
     statuses = Statuses(volume, run_id, request.tasks())
     pulses = Pulses(volume, request.tasks(), patient=request.restarts > 0)
     shipped: dict[str, TaskStatus] = {}
+    read_only = _ReadOnly(volume.root)
     ticked = time.monotonic()
     while True:
         # A copy, and before the records: what changes from here on is the next round's.
         states = dict(statuses.refresh())
+        if read_only.lasts:
+            states = {task: _failed(status) for task, status in states.items()}
         ended = all(status.state.ended for status in states.values())
         for tail in tails:
             for chunk in tail.read():
@@ -99,8 +111,9 @@ def ship(
             break
         if time.monotonic() - ticked >= _TICK_S:
             ticked = time.monotonic()
-            pulses.beat()
-            pulses.declare_lost(volume, run_id, states)
+            if not read_only.check():
+                pulses.beat()
+                pulses.declare_lost(volume, run_id, states)
             yield None
         others = [states[task].state.ended for task in request.others()]
         time.sleep(_LAST_POLL_S if others and all(others) else _POLL_S)
@@ -110,6 +123,41 @@ def ship(
         sent = {*_appended(request), *(f"status/{task}.json" for task in request.tasks())}
         limit = None if all_sizes else MAX_FILE
         yield from _Rest(volume.run(run_id), offsets, frozenset(sent), limit).chunks()
+
+
+class _ReadOnly:
+    """Measures for how long a volume has been read-only."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._since: float | None = None
+
+    def check(self) -> bool:
+        """Whether it is read-only now."""
+        if not is_read_only(self._root):
+            self._since = None
+        elif self._since is None:
+            self._since = time.monotonic()
+        return self._since is not None
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it has been read-only for `READ_ONLY_S` or longer."""
+        return self._since is not None and time.monotonic() - self._since >= READ_ONLY_S
+
+
+def _failed(status: TaskStatus) -> TaskStatus:
+    """The status of a task whose agent cannot write it."""
+    if status.state.ended:
+        return status
+    reason = (
+        f"the run volume has been read-only for {READ_ONLY_S:g} s; see `dmesg | tail`, and repair"
+        " its file system"
+    )
+    now = time.time()
+    return replace(
+        status, state=State.FAILED, reason=reason, cause=Cause.VOLUME, ended_unix=now, message=""
+    )
 
 
 def find(volume: Volume, run_id: str) -> Request:

@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Final
+
+LONGEST: Final = 200
+"""Maximum characters of a name or text from outside in a message."""
+
+LONGEST_REASON: Final = 500
+"""Maximum characters of a reason that contains text from outside."""
+
+LONGEST_MESSAGE: Final = 1_000
+"""Maximum characters of a message."""
 
 # What moves a cursor, changes colours or titles, rings, hides or turns the direction of text:
 # the control characters C0 (but the tab), DEL and C1, line separators, directional marks, and
@@ -10,6 +20,8 @@ import re
 _UNSAFE = re.compile(
     r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
+# A quoted name may contain spaces. An apostrophe inside a word begins or ends no name.
+_LONG = re.compile(rf"(?<!\w)'(?P<quoted>(?=\S)[^']{{{LONGEST + 1},}})'(?!\w)|\S{{{LONGEST + 1},}}")
 
 
 def visible(text: str | bytes) -> str:
@@ -25,10 +37,29 @@ def visible(text: str | bytes) -> str:
     return _UNSAFE.sub(_escape, text)
 
 
-def short(text: str | bytes, limit: int = 300) -> str:
-    """The same, cut to at most `limit` characters: for a reason in one line."""
+def short(text: str | bytes, limit: int = LONGEST) -> str:
+    """The same for a message: at most `limit` characters, with the length named if it is cut."""
     line = visible(text)
-    return line if len(line) <= limit else line[: limit - 1] + "…"
+    if len(line) <= limit:
+        return line
+    told = f"… ({len(line):,} characters)"
+    return line[: limit - len(told)] + told
+
+
+def clipped(text: str | bytes, width: int) -> str:
+    """The same for a cell or a label: at most `width` characters."""
+    line = visible(text)
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def bounded(message: str) -> str:
+    """A message in one line, in which every word and every quoted name is `short`."""
+    return short(_LONG.sub(_shortened, visible(message)), LONGEST_MESSAGE)
+
+
+def _shortened(match: re.Match[str]) -> str:
+    quoted = match["quoted"]
+    return short(match.group()) if quoted is None else f"'{short(quoted)}'"
 
 
 def _escape(match: re.Match[str]) -> str:

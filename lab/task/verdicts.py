@@ -16,9 +16,7 @@ from lab.task.policy import can_do_without
 from lab.task.protocol import Request, TaskStatus
 from lab.task.reading import read_regular
 from lab.task.states import Cause, State
-from lab.task.text import short
-
-_LONGEST_REASON: Final = 500
+from lab.task.text import LONGEST_REASON, short
 
 _TOGETHER: Final = ", and all of them together"
 
@@ -79,7 +77,7 @@ def trouble(request: Request, myself: str, seen: Mapping[str, TaskStatus]) -> st
     for state, words in _ENDED_SO.items():
         if ended := [status for status in others if status.state is state]:
             first = min(ended, key=lambda status: status.ended_unix or math.inf)
-            return short(f"{first.task} {words}: {first.reason}")
+            return short(f"{first.task} {words}: {first.reason}", LONGEST_REASON)
     return None
 
 
@@ -140,12 +138,12 @@ def late(request: Request, mine: TaskStatus, output: Output | None) -> Verdict:
         )
     if output is not None and output.last_lines:
         reason += "; its last lines: " + " | ".join(output.last_lines)
-    return Verdict(State.FAILED, short(reason, _LONGEST_REASON), Cause.TIME_OUT)
+    return Verdict(State.FAILED, short(reason, LONGEST_REASON), Cause.TIME_OUT)
 
 
 def stalled(still: str) -> Verdict:
     """A training that stands still."""
-    return Verdict(State.FAILED, short(still, _LONGEST_REASON), Cause.STALLED)
+    return Verdict(State.FAILED, short(still, LONGEST_REASON), Cause.STALLED)
 
 
 def cannot_write(volume: Path, error: OSError | None) -> Verdict:

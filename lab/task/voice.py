@@ -8,7 +8,7 @@ import sys
 import time
 from datetime import UTC, datetime
 
-from lab.task.text import visible
+from lab.task.text import bounded
 
 
 def stamp(unix: float) -> str:
@@ -46,4 +46,4 @@ class Voice:
 
     def say(self, line: str) -> None:
         """One line of the agent's own."""
-        self.echo(f"lab: {visible(line)}\n".encode())
+        self.echo(f"lab: {bounded(line)}\n".encode())

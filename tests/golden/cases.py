@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
+
 from lab.cluster import parse_cluster
+from lab.cluster.scalars import plain
 from lab.errors import DescriptionError
 from lab.plan import place
 from lab.render import render
@@ -35,3 +38,16 @@ def bad_output(source: Path) -> tuple[Path, str]:
     except DescriptionError as error:
         return source.with_suffix(".error.txt"), "".join(f"{line}\n" for line in error.problems)
     raise AssertionError(f"{source.name} has no fault")
+
+
+def core(text: str) -> object:
+    """Plain values, as an editor that follows YAML 1.2 reads them."""
+
+    class Loader(yaml.BaseLoader):
+        pass
+
+    def scalar(loader: yaml.BaseLoader, node: yaml.ScalarNode) -> object:
+        return plain(node.value) if node.style is None else node.value
+
+    Loader.add_constructor("tag:yaml.org,2002:str", scalar)
+    return yaml.load(text, Loader)  # noqa: S506  (BaseLoader builds nothing but texts)

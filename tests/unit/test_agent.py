@@ -115,7 +115,10 @@ def test_no_data_flag_without_own_data(stage: Stage) -> None:
             "exit code 2: x: error: unrecognized arguments: --oops",
         ),
         ("raise ValueError('\\x1b[2Jb\\x07ad\\n more')", "exit code 1: ValueError: b\\x07ad"),
-        ("raise ValueError('x' * 5000)", "exit code 1: ValueError: " + "x" * 287 + "…"),
+        (
+            "raise ValueError('x' * 5000)",
+            "exit code 1: ValueError: " + "x" * 168 + "… (5,012 characters)",
+        ),
     ],
 )
 def test_failure_has_a_reason(stage: Stage, program: str, reason: str) -> None:
@@ -378,7 +381,7 @@ print(json.dumps([read_status(volume.status("r1", "worker-0"), "worker-0").to_js
 
 def test_full_disk_ends_the_run_with_a_reason(stage: Stage) -> None:
     stage.program(
-        "import time\n" + STEP + "while True: print('x' * 99)\n",
+        "import time\n" + STEP + "while True: print('x' * 99); print('lab kind=step loss=0.5')\n",
         "fill.py",
     )
     mount = 'mount -t tmpfs -o size=300k tmpfs "$LAB_RUNS" && exec "$0" -c "$1"'
@@ -400,6 +403,8 @@ def test_full_disk_ends_the_run_with_a_reason(stage: Stage) -> None:
         f"the run volume {stage.volume.root} cannot be written: No space left on device;"
         " make room on it"
     )
+    assert status["cause"] == "volume"
+    assert status["records_lost"] > 0
     assert code == 0
     assert size > 50_000
     assert size % 100 == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import math
 import os
 import signal
 import subprocess
@@ -20,7 +22,7 @@ from lab.task.appending import Appender
 from lab.task.culprit import Culprit
 from lab.task.identity import Identity
 from lab.task.output import MAX_LINE_BYTES, SPLIT_MARK, Lines, Output
-from lab.task.text import short, visible
+from lab.task.text import bounded, clipped, short, visible
 from tests.agents import PATIENCE_S, ROOT, wait_for
 from tests.conditions import lacking
 
@@ -52,8 +54,36 @@ def test_nothing_unsafe_is_ever_shown(raw: str | bytes) -> None:
 
 
 def test_short() -> None:
-    assert short("x" * 300) == "x" * 300
-    assert short("x" * 301) == "x" * 299 + "…"
+    assert short("x" * 200) == "x" * 200
+    cut = short("x" * 5000)
+    assert cut == "x" * 180 + "… (5,000 characters)"
+    assert len(cut) == 200
+    assert short(cut) == cut
+    assert clipped("x" * 40, 40) == "x" * 40
+    assert clipped("x" * 41, 40) == "x" * 39 + "…"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("no task 'worker-9'; there are worker-0 and worker-1", None),
+        ("the runs' volume isn't there, and " + "so it is " * 30 + "with the user's files", None),
+        (f"no task '{'x' * 201}'; see it", f"no task '{'x' * 182}… (201 characters)'; see it"),
+        (f"no run '{'a b ' * 60}' here", f"no run '{('a b ' * 60)[:182]}… (240 characters)' here"),
+        (f"/{'x' * 300}/y: not found", f"/{'x' * 181}… (304 characters) not found"),
+        ("a b " * 300, ("a b " * 300)[:980] + "… (1,200 characters)"),
+        ("x\n\x1b[2J", r"x\x0a\x1b[2J"),
+    ],
+)
+def test_long_words_of_a_message_are_cut(message: str, shown: str | None) -> None:
+    assert bounded(message) == (message if shown is None else shown)
+
+
+@given(st.text(st.sampled_from("ab '\n\x1b…é"), max_size=3000))
+def test_messages_are_bounded(message: str) -> None:
+    shown = bounded(message)
+    assert len(shown) <= 1000
+    assert max(map(len, shown.split(" "))) <= 202  # with quotation marks
 
 
 @given(st.lists(st.binary(max_size=60)))
@@ -126,6 +156,39 @@ def pump(tmp_path: Path, data: bytes) -> tuple[Output, bytes]:
         file.write(data)
     output.finish(PATIENCE_S)
     return output, b"".join(said)
+
+
+def refusing(patch: pytest.MonkeyPatch, times: float) -> None:
+    """Let the first writes fail, as on a full disk."""
+    write, left = os.write, iter(range(int(min(times, 1e6))))
+
+    def refuse(descriptor: int, data: bytes) -> int:
+        if next(left, None) is not None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, data)
+
+    patch.setattr(os, "write", refuse)
+
+
+def test_lines_wait_for_a_volume_that_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing(monkeypatch, 4)
+    output, _ = pump(tmp_path, b"lab kind=step seq=0\nline\n" * 2)
+    assert (output.fault, output.records_lost, output.altered) == (None, 0, False)
+    assert (tmp_path / "t.log").read_bytes() == b"line\nline\n"
+    assert len((tmp_path / "t.jsonl").read_bytes().splitlines()) == 2
+
+
+def test_records_that_could_not_be_written_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lab.task.buffering.REFUSED_S", 0.5)
+    refusing(monkeypatch, math.inf)
+    output, _ = pump(tmp_path, b"lab kind=step seq=0\nline\n" * 2)
+    assert output.fault is not None
+    assert output.fault.errno == errno.ENOSPC
+    assert output.records_lost == 2
 
 
 def test_many_lines_come_in_order(tmp_path: Path) -> None:

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-import yaml
 
 from lab.cluster import Cluster, load_cluster, parse_cluster
 from lab.cluster.scalars import plain
 from lab.cluster.schema import FILE, json_schema
 from lab.errors import DescriptionError, InputError
 from lab.task.text import visible
-from tests.golden.cases import BAD, GOOD
+from tests.golden.cases import BAD, GOOD, core
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted([ROOT / "cluster.yaml", *(ROOT / "clusters").glob("*.yaml")])
@@ -59,19 +58,6 @@ def test_the_schema_refuses_what_is_wrong_by_its_type(name: str) -> None:
     (path,) = (path for path in BAD if path.stem == name)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(core(path.read_text(encoding="utf-8")), json_schema())
-
-
-def core(text: str) -> object:
-    """Plain values, as an editor that follows YAML 1.2 reads them."""
-
-    class Loader(yaml.BaseLoader):
-        pass
-
-    def scalar(loader: yaml.BaseLoader, node: yaml.ScalarNode) -> object:
-        return plain(node.value) if node.style is None else node.value
-
-    Loader.add_constructor("tag:yaml.org,2002:str", scalar)
-    return yaml.load(text, Loader)  # noqa: S506  (BaseLoader builds nothing but texts)
 
 
 @pytest.mark.parametrize(

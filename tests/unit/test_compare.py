@@ -241,11 +241,19 @@ def test_a_figure_without_a_ratio() -> None:
     assert rows([{"x": (None, "s")}, {"x": (None, "s")}]) == []
 
 
-def test_no_number_is_no_figure(tmp_path: Path, compare: Callable[..., str]) -> None:
+def test_a_training_that_diverged_is_shown_beside_one_that_did_not(
+    tmp_path: Path, compare: Callable[..., str]
+) -> None:
     make(tmp_path, A, loss=math.nan)
     make(tmp_path, B)
     found = {row["name"]: row for row in json.loads(compare(A, B, "--json"))["figures"]}
-    assert found["last loss of a worker"]["values"] == [None, 0.5]
+    loss = found["last loss of a worker"]
+    assert (loss["values"], loss["values_is"]) == ([None, 0.5], {"0": "nan"})
+    assert (loss["differences"], loss["ratios"]) == ([None, None], [None, None])
+    assert found["diverged at step"]["values"] == [0, None]
+    text = compare(A, B)
+    assert of(text, "last loss of a worker") == ["nan", "0.5000"]
+    assert of(text, "diverged at step") == ["0"]
 
 
 def test_a_difference_is_told_as_what_it_is_a_difference_to() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import importlib
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from docker.errors import APIError
 
+from lab.backends import locking
 from lab.backends.compose import ComposeBackend, removal
 from lab.backends.compose import state as containers
 from lab.backends.compose.environment import ComposeEnvironment
@@ -27,6 +29,7 @@ from lab.backends.local import state as processes
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.process import Identity
 from lab.backends.local.state import EnvironmentRecord, Isolation
+from lab.backends.locking import Busy
 from lab.cli import main
 from lab.cluster import load_cluster
 from lab.errors import LabError
@@ -73,6 +76,29 @@ def test_who_needs_it_as_it_is_may_be_several_and_who_changes_it_is_alone(locked
             pass
         with locked("other"):
             pass
+
+
+def test_a_lock_is_taken_on_a_read_only_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    path.touch()
+    opened = Path.open
+
+    def refuse(number: int) -> None:
+        def refusing(self: Path, mode: str = "r") -> Any:
+            if "a" in mode:
+                raise OSError(number, os.strerror(number), str(self))
+            return opened(self, mode)
+
+        monkeypatch.setattr(Path, "open", refusing)
+
+    refuse(errno.EROFS)
+    with locking.locked(path, "it"), pytest.raises(Busy), locking.locked(path, "it"):
+        pass
+    refuse(errno.EACCES)
+    with pytest.raises(PermissionError), locking.locked(path, "it"):
+        pass
 
 
 def refused() -> AbstractContextManager[Any]:

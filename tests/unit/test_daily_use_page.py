@@ -75,10 +75,10 @@ def test_a_file_that_cannot_be_collected_is_named_and_costs_no_other(
 
 def test_records_that_were_changed_after_their_task_had_ended(tmp_path: Path) -> None:
     def forge(volume: Volume, request: Request) -> None:
+        volume.records(request.run_id, "worker-0").write_text("forged\n")
         for task in request.tasks():
             status = TaskStatus(task, State.SUCCEEDED, records_sha256=Written().sha256)
             write_status(volume.status(request.run_id, task), status)
-        volume.records(request.run_id, "worker-0").write_text("forged\n")
 
     (tmp_path / "volume").mkdir()
     environment = FakeEnvironment(tmp_path / "volume", forge)

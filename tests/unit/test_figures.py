@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -270,6 +271,28 @@ def test_a_diverged_loss_has_a_line_and_a_sentence() -> None:
         dotted = [line for line in axes.get_lines() if line.get_linestyle() == ":"]
         assert len(dotted) == 1
     assert loss.see([two_workers()]) == loss.see([two_workers()])[:1]
+
+
+def test_a_diverged_loss_among_several_runs() -> None:
+    rows = steps("worker-0")  # steep: the axis is logarithmic
+    for row in rows[12:]:
+        row["loss"] = float("inf")
+    runs = [
+        trace(*rows, label="a", group="x"),
+        trace(*steps("worker-0"), label="b", group="x"),
+        trace(*steps("worker-0"), label="c", group="y"),
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = loss.draw(runs)
+        assert figure is not None
+        style.png(figure)
+    said = [each for each in loss.see(runs) if "dotted" in each]
+    assert len(said) == 1
+    assert f"From step {rows[12]['global_step']:,} on, no loss of worker-0 of a can" in said[0]
+    for axes in figure.axes:
+        assert [line.get_linestyle() for line in axes.get_lines()].count(":") == 1
+        assert axes.get_ylim()[0] > 0
 
 
 def test_a_diverged_loss_without_global_steps() -> None:

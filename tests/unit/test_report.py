@@ -28,7 +28,7 @@ from lab.report.command import command
 from lab.report.grouping import group_names
 from lab.report.marking import marks_of, not_done
 from lab.report.provenance import origins
-from lab.report.tables import NONE, key_figures, mean, pace
+from lab.report.tables import NONE, key_figures, mean, pace, tasks
 from lab.report.verdicts import Verdict, read_verdicts
 from lab.reproduce import judge, view
 from lab.reproduce.numbers import compared
@@ -36,7 +36,8 @@ from lab.reproduce.statistics import Interval
 from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import records_frame
 from lab.run.launch import hyperparameters
-from lab.run.summary import sum_up
+from lab.run.progress import TaskProgress
+from lab.run.summary import sum_up, summary_of
 from lab.task.experiments import EXPERIMENTS
 from lab.task.policy import RESTARTS, OnFailure
 from lab.task.protocol import READY_S
@@ -585,6 +586,13 @@ def test_numbers_of_claims_are_those_of_the_terminal() -> None:
         _, _, said, band, _ = view._row(judged, "")
         (row,) = verdicts([msgspec.convert(json.loads(json.dumps(asdict(judged))), Verdict)]).rows
         assert row[4:6] == (f"{said} (n = {runs})", band)
+
+
+def test_huge_numbers_are_short_in_tables() -> None:
+    info = RunInfo("r1", "async", cluster={"worker": ["tf1:2222"]})
+    huge = TaskProgress("worker-0", loss=1e308, accuracy=-1e308)
+    (row,) = tasks(summary_of(info, {}, {"worker-0": huge})).rows
+    assert row[5:7] == ("1e+308", "-1e+308")
 
 
 def test_a_mean_has_an_interval_from_two_runs_on() -> None:

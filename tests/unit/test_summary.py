@@ -416,6 +416,22 @@ def test_a_field_that_no_record_may_hold_ends_nothing(name: str, value: object) 
     assert Summary.from_json(summary.to_json()).global_step == 5
 
 
+def test_final_figures_of_another_type_are_not_known() -> None:
+    ends = {"kind": "eval", "probe": 5, "global_step": "five", "accuracy": [0.5]}
+    summary = summary_of(INFO, {}, folded(worker_0=[ends]))
+    assert (summary.accuracy, summary.updates_lost, summary.updates_conserved) == (None,) * 3
+
+
+def test_records_that_the_volume_refused_are_lost() -> None:
+    ended = {
+        "worker-0": TaskStatus("worker-0", State.FAILED, records_lost=5),
+        "ps-0": TaskStatus("ps-0", State.FAILED, records_lost=1),
+    }
+    gap = [record("worker-0", 0), record("worker-0", 3)]
+    assert summary_of(INFO, ended, folded(worker_0=gap)).records_lost == 6
+    assert summary_of(INFO, {}, folded(worker_0=gap)).records_lost == 2
+
+
 def test_a_diverged_loss_stays_one() -> None:
     progress = folded(
         worker_0=[record("worker-0", 0, loss=0.5), record("worker-0", 1, loss=float("inf"))]

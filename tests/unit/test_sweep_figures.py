@@ -145,7 +145,11 @@ def test_a_training_that_ends_at_no_number_has_no_figure() -> None:
     assert (last.runs, last.of, last.means["loss"].runs) == (3, 3, 2)
     assert "3.5 ± 6.353 (2 of 3)" in drawn(settings_table(runs, means(runs)))
     assert only(runs).repeats == 2  # its repeat is not whole
-    assert "NaN" not in json.dumps(as_json(runs, means(runs), list(trends(runs, "workers"))))
+    assert "3, 1 diverged" in drawn(settings_table(runs, means(runs)))
+    assert [each.diverged for each in means(runs)] == [0, 0, 1]
+    found = as_json(runs, means(runs), list(trends(runs, "workers")))
+    assert [each["diverged"] for each in found["runs"]].count(True) == 1
+    assert "NaN" not in json.dumps(found)
 
 
 def test_where_no_trend_could_be_found_none_is_denied() -> None:

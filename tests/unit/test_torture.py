@@ -29,6 +29,10 @@ from tests.torture.case import (
     CLEAN_END,
     CLEAN_END_RUNS,
     FAULTS_ON,
+    HARMS,
+    HOSTILE_RUNS,
+    HOSTILE_S,
+    NEW_FROM,
     UNTIMED,
     WORDS,
     Case,
@@ -38,6 +42,7 @@ from tests.torture.case import (
     clean_end,
     description,
     draw,
+    hostile,
 )
 from tests.torture.expected import END_S, WELL, Outcome, expected, may_succeed, patience_s
 from tests.torture.injecting import Hit, Scene, wait_for_moment
@@ -48,7 +53,7 @@ from tests.torture.results import FAULTS, Row
 from tests.torture.running import Tools, lacks, words
 from tests.torture.session import Order, Table, backends_of, cases, run_all
 
-MANY = [draw(seed) for seed in range(600)]
+MANY = [draw(seed) for seed in range(NEW_FROM, NEW_FROM + 600)]
 KILLED = Case(
     seed=7,
     backend="local",
@@ -96,7 +101,9 @@ def test_what_is_drawn_can_be() -> None:
             assert case.tasks_on(case.target), case.line()
 
 
-@pytest.mark.parametrize("case", [*MANY[:40], clean_end(260, "local")], ids=Case.line)
+@pytest.mark.parametrize(
+    "case", [*MANY[:40], clean_end(260, "local"), hostile(3, "local")], ids=Case.line
+)
 def test_its_description_is_a_cluster(case: Case, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(description(case))
@@ -126,6 +133,23 @@ def test_the_command_line_of_a_case() -> None:
     late = dataclasses.replace(KILLED, fault=Fault.LATE, amount_s=7, policy=Policy.CONTINUE)
     assert words(late, set())[-4:] == ["--on-failure", "continue", "--start", "worker-1: 7s"]
     assert "--replicas_to_aggregate" in words(clean_end(100, "local"), set())
+    harm = hostile(3, "local")
+    assert words(harm, set())[1].endswith("harm.py")
+    assert words(harm, set())[-3:] == ["--", harm.harm, str(HOSTILE_S)]
+
+
+def test_hostile_programs_meet_every_fault_and_do_every_harm() -> None:
+    cases = [hostile(seed, BACKENDS[seed % 2]) for seed in range(200)]
+    assert {case.harm for case in cases} == set(HARMS)
+    assert len({case.fault for case in cases}) == 9
+    harms = (Path(__file__).parents[1] / "hostile/programs/harm.py").read_text()
+    assert all(f"def {harm}()" in harms for harm in HARMS)
+
+
+def test_seeds_of_an_earlier_list_of_faults_draw_from_it() -> None:
+    later = {Fault.ROOM, Fault.READ_ONLY, Fault.NODE_CLOCK}
+    assert not later.intersection(draw(seed).fault for seed in range(1000))
+    assert later.issubset(draw(seed).fault for seed in range(NEW_FROM, NEW_FROM + 300))
 
 
 def test_a_case_that_the_lab_has_no_words_for_is_passed_over() -> None:
@@ -486,11 +510,15 @@ def test_rows_come_back_as_they_were_kept(tmp_path: Path) -> None:
 
 
 def test_a_harness_that_was_stopped_goes_on() -> None:
-    rows = [row(0), row(2), row(1, campaign="clean end")]
+    rows = [row(3), row(NEW_FROM), row(NEW_FROM + 2), row(1, campaign="clean end")]
     unseen = results.unseen(rows, FAULTS)
-    assert [next(unseen) for _ in range(3)] == [1, 3, 4]
+    expected_seeds = [NEW_FROM + 1, NEW_FROM + 3, NEW_FROM + 4]
+    assert [next(unseen) for _ in range(3)] == expected_seeds
     todo = cases(Order(FAULTS, BACKENDS, policies=tuple(Policy)), rows)
-    assert [next(todo).seed for _ in range(3)] == [1, 3, 4]
+    assert [next(todo).seed for _ in range(3)] == expected_seeds
+    harms = list(cases(Order("hostile", BACKENDS), [row(1, campaign="hostile")]))
+    assert len(harms) == HOSTILE_RUNS - 1
+    assert {case.backend for case in harms} == set(BACKENDS)
     ends = list(cases(Order("clean end", ["local"]), rows))
     assert len(ends) == CLEAN_END_RUNS - 1
 

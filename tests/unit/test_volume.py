@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.backends.local.trees import remove_tree
+from lab.task import shipping
 from lab.task import volume as volumes
 from lab.task.frames import FrameError, frame, is_safe, read_frames
 from lab.task.protocol import Chunk, Request, TaskStatus, Volume, new_run_id
@@ -206,6 +207,27 @@ def test_ship_ticks_when_nothing_happens(volume: Volume) -> None:
     seen = [next(stream) for _ in range(5)]
     assert [chunk for chunk in seen if chunk is not None] == seen[:3]
     assert seen[3:] == [None, None]
+
+
+def test_a_volume_that_stays_read_only_ends_the_run(
+    volume: Volume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shipping, "READ_ONLY_S", 0.8)
+    submit(volume, REQUEST)
+    write_status(volume.status("r1", "ps-0"), TaskStatus("ps-0", State.CANCELLED))
+    volume.log("r1", "worker-0").write_bytes(b"bye")
+    answers = iter([True, False])  # one that is so for a moment ends nothing
+    monkeypatch.setattr(shipping, "is_read_only", lambda _: next(answers, True))
+    home = Home().take_all(volume, follow=True)
+    assert home.files["logs/worker-0.log"] == b"bye"
+    states = {t: json.loads(home.files[f"status/{t}.json"]) for t in ("ps-0", "worker-0")}
+    assert states["ps-0"]["state"] == "cancelled"
+    assert (states["worker-0"]["state"], states["worker-0"]["cause"]) == ("failed", "volume")
+    assert states["worker-0"]["reason"].startswith("the run volume has been read-only for 0.8 s")
+    assert next(answers, None) is None
+    write_status(volume.status("r1", "worker-0"), TaskStatus("worker-0", State.TRAINING))
+    home.take_all(volume)  # who does not follow does not judge
+    assert json.loads(home.files["status/worker-0.json"])["state"] == "training"
 
 
 def test_state_never_comes_before_the_last_records(volume: Volume) -> None:
