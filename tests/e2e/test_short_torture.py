@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
 from tests import engine as engines
-from tests.torture.case import COMPOSE, LOCAL, Case, Fault, Policy, draw
+from tests.conditions import lacking
+from tests.torture.case import COMPOSE, LOCAL, NEW_FROM, Case, Fault, Policy, draw
 from tests.torture.judging import judge
-from tests.torture.running import Tools, ran
+from tests.torture.running import Tools, lacks, ran
 from tests.torture.session import flags_of_run
 
 pytestmark = pytest.mark.tensorflow
@@ -29,6 +31,21 @@ def test_on_processes(fault: Fault, seed: int) -> None:
     case = draw(seed)
     assert (case.fault, case.backend, case.policy) == (fault, LOCAL, Policy.FAIL)
     torture(case, Tools(flags_of_run()))
+
+
+@pytest.mark.parametrize("fault", [Fault.ROOM, Fault.READ_ONLY, Fault.NODE_CLOCK], ids=str)
+def test_volumes_and_clocks_that_fail(fault: Fault) -> None:
+    tools = Tools(flags_of_run())
+    case = next(
+        case
+        for case in map(draw, count(NEW_FROM))
+        if (case.fault, case.backend, case.workers) == (fault, LOCAL, 2)
+        and (case.experiment, case.policy) == ("async", Policy.FAIL)
+        and (case.when.at_step or 0) > 50  # no checkpoint is saved at that step
+    )
+    if why_not := lacks(case, tools.flags):
+        lacking(why_not)
+    torture(case, tools)
 
 
 @pytest.fixture

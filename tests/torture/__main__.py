@@ -10,11 +10,11 @@ from types import FrameType
 from typing import Final
 
 import tests.torture
-from tests.torture.case import BACKENDS, LOCAL, Fault, Policy
+from tests.torture.case import BACKENDS, HOSTILE_RUNS, LOCAL, Fault, Policy
 from tests.torture.clock import NoCompilerError
 from tests.torture.engine import EngineError
 from tests.torture.report import totals
-from tests.torture.results import CLEAN_END, FAULTS, read
+from tests.torture.results import CLEAN_END, FAULTS, HOSTILE, read
 from tests.torture.running import RefusedError
 from tests.torture.session import NoBackendError, Order, Table, backends_of, run_all, tools_for
 
@@ -28,8 +28,8 @@ def main(argv: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     both = BACKENDS if arguments.backend == "both" else (arguments.backend,)
     order = Order(
-        campaign=CLEAN_END if arguments.clean_end else FAULTS,
-        backends=both[:1] if arguments.clean_end else both,
+        campaign=arguments.campaign,
+        backends=both[:1] if arguments.campaign == CLEAN_END else both,
         faults=arguments.faults,
         policies=arguments.policies,
         seeds=arguments.seed or (),
@@ -83,8 +83,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true", help="those that went wrong, once more")
     parser.add_argument(
         "--clean-end",
-        action="store_true",
+        action="store_const",
+        dest="campaign",
+        const=CLEAN_END,
+        default=FAULTS,
         help=f"how synchronous trainings end; on {LOCAL} unless --backend says otherwise",
+    )
+    parser.add_argument(
+        "--hostile",
+        action="store_const",
+        dest="campaign",
+        const=HOSTILE,
+        help=f"{HOSTILE_RUNS} runs of programs that do harm, with faults",
     )
     parser.add_argument("--json", action="store_true", help="each run as a line of JSON on stdout")
     return parser

@@ -24,7 +24,8 @@ _LATEST_START_S: Final = 20.0
 # Few workers more often: eight on two cores need half a minute before they train.
 _WORKERS: Final = {2: 4, 3: 4, 4: 3, 5: 2, 6: 1, 7: 1, 8: 1}
 _PS: Final = {1: 4, 2: 2, 3: 1}
-_CLOCK_STEPS_S: Final = (-3600.0, -30.0, 30.0, 3600.0)
+_HOUR_S: Final = 3600.0
+_CLOCK_STEPS_S: Final = (-_HOUR_S, -30.0, 30.0, _HOUR_S)
 
 
 class Fault(StrEnum):
@@ -40,8 +41,11 @@ class Fault(StrEnum):
     MEMORY = "memory"
     HELPER = "helper"
     DISK = "disk"
+    ROOM = "room"
+    READ_ONLY = "read-only"
     LATE = "late"
     CLOCK = "clock"
+    NODE_CLOCK = "node-clock"
 
 
 WORDS: Final[dict[Fault, str]] = {
@@ -55,8 +59,11 @@ WORDS: Final[dict[Fault, str]] = {
     Fault.MEMORY: "out of memory",
     Fault.HELPER: "helper: SIGKILL, then attach or collect",
     Fault.DISK: "run volume full",
+    Fault.ROOM: f"run volume full for {PAUSE_S:g} s",
+    Fault.READ_ONLY: "run volume read-only",
     Fault.LATE: "late start",
     Fault.CLOCK: "clock stepped",
+    Fault.NODE_CLOCK: "clock of a node stepped by an hour",
 }
 """The faults, as the table names them."""
 
@@ -64,9 +71,34 @@ FAULTS_ON: Final[dict[str, tuple[Fault, ...]]] = {
     # Main memory has no limit there, and there is no engine and no anchor.
     LOCAL: tuple(f for f in Fault if f not in {Fault.ANCHOR, Fault.ENGINE, Fault.MEMORY}),
     # The engine's own disk is the box's; a container takes no variable of the harness.
-    COMPOSE: tuple(f for f in Fault if f not in {Fault.DISK, Fault.CLOCK}),
+    COMPOSE: tuple(
+        f for f in Fault if f not in {Fault.DISK, Fault.ROOM, Fault.CLOCK, Fault.NODE_CLOCK}
+    ),
 }
 """Which faults there are on a backend."""
+
+NEW_FROM: Final = 10_000
+"""Seeds from here on draw from all faults; those below from the faults that there were then."""
+
+_NEW: Final = frozenset({Fault.ROOM, Fault.READ_ONLY, Fault.NODE_CLOCK})
+
+HARMS: Final = ("litter", "wipe", "links", "names", "forge", "steal", "vanish", "confuse")
+"""What `tests/hostile/programs/harm.py` does."""
+
+ALTERS: Final = frozenset({"forge", "steal", "vanish"})
+"""Harms to records, by which a run fails."""
+
+HOSTILE: Final = "hostile"
+"""The experiment of such a program."""
+
+HOSTILE_S: Final = 12
+"""So long it goes on after its harm, in seconds."""
+
+HOSTILE_RUNS: Final = 20
+_HOSTILE_FAULTS: Final = (
+    *(Fault.NONE, Fault.KILL, Fault.FREEZE, Fault.PAUSE, Fault.AGENT, Fault.HELPER),
+    *(Fault.DISK, Fault.ROOM, Fault.READ_ONLY),
+)
 
 UNTIMED: Final = frozenset({Fault.NONE, Fault.LATE})
 """Faults that do not wait for a moment: there is none, or the run is started with it."""
@@ -109,7 +141,7 @@ class Case:
     Attributes:
         seed: What it was drawn from.
         backend: `local` or `compose`.
-        experiment: `async` or `sync`.
+        experiment: `async`, `sync` or `hostile`.
         workers: How many.
         ps: How many.
         steps: The global steps that are asked for.
@@ -120,6 +152,7 @@ class Case:
         amount_s: How late a start is, how far a clock is set.
         follow_up: How a run whose helper was killed comes home: `attach` or `collect`.
         policy: What is to become of it.
+        harm: What its program does, where that is a hostile one.
     """
 
     seed: int
@@ -135,6 +168,7 @@ class Case:
     amount_s: float = 0.0
     follow_up: str = ""
     policy: Policy = Policy.FAIL
+    harm: str = ""
 
     @property
     def project(self) -> str:
@@ -165,6 +199,7 @@ class Case:
         words = [
             f"seed {self.seed}: {self.experiment} on {self.backend}, {self.workers} workers,"
             f" {self.ps} ps, {self.steps} steps{gradients}, {self.policy}:",
+            self.harm,
             str(self.fault),
             self.target,
             f"{self.amount_s:+.1f} s" if self.amount_s else "",
@@ -183,7 +218,8 @@ def draw(seed: int) -> Case:
     experiment = _random(seed, "experiment").choice(EXPERIMENTS)
     workers = _weighted(_random(seed, "workers"), _WORKERS)
     ps = _weighted(_random(seed, "ps"), _PS)
-    fault = _random(seed, "fault").choice(FAULTS_ON[backend])
+    faults = [f for f in FAULTS_ON[backend] if seed >= NEW_FROM or f not in _NEW]
+    fault = _random(seed, "fault").choice(faults)
     # A synchronous update waits for all workers, and takes so much longer.
     steps = _random(seed, "steps").randrange(300, 1500) // (workers if experiment == "sync" else 1)
     policies = [p for p in Policy if p is not Policy.CONTINUE or experiment == "async"]
@@ -232,6 +268,26 @@ def clean_end(seed: int, backend: str) -> Case:
     return Case(seed, backend, "sync", workers, 1, steps, replicas)
 
 
+def hostile(seed: int, backend: str) -> Case:
+    """The case of a seed among those whose program does harm."""
+    faults = [f for f in _HOSTILE_FAULTS if f in FAULTS_ON[backend]]
+    fault = faults[seed % len(faults)]
+    moment = round(_random(seed, "hostile when").uniform(0, HOSTILE_S / 2), 1)
+    return Case(
+        seed,
+        backend,
+        HOSTILE,
+        workers=2,
+        ps=1,
+        steps=0,
+        fault=fault,
+        target=_target(_random(seed, "hostile target"), fault, workers=2, ps=1),
+        when=When() if fault in UNTIMED else When(after_s=moment),
+        follow_up="attach" if fault is Fault.HELPER else "",
+        harm=_random(seed, "harm").choice(HARMS),
+    )
+
+
 def description(case: Case) -> str:
     """The cluster's description: parameter servers on one node, workers on two others."""
     on = ", ".join(_node(index) for index in range(case.workers))
@@ -253,7 +309,7 @@ def _node(worker: int) -> str:
 
 
 def _target(generator: random.Random, fault: Fault, workers: int, ps: int) -> str:
-    if fault is Fault.ANCHOR:
+    if fault in {Fault.ANCHOR, Fault.NODE_CLOCK}:
         return generator.choice((PS_NODE, *WORKER_NODES))
     if fault not in _ON_ANY_TASK:
         return ""
@@ -271,6 +327,8 @@ def _moment(generator: random.Random, steps: int) -> When:
 def _amount(generator: random.Random, fault: Fault) -> float:
     if fault is Fault.LATE:
         return round(generator.uniform(0, _LATEST_START_S), 1)
+    if fault is Fault.NODE_CLOCK:
+        return generator.choice((-_HOUR_S, _HOUR_S))
     return generator.choice(_CLOCK_STEPS_S) if fault is Fault.CLOCK else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The clock of one task, which can be set while its program runs."""
+"""The clock of one task or one node, which can be set while its programs run."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ class NoCompilerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """A time of day that goes wrong in one task's programs.
+    """A time of day that goes wrong in one task's programs, or in all that lives on a node.
 
     Attributes:
         library: What is to be preloaded.
         file: By how much, in nanoseconds.
-        task: Whose.
+        variable: `CLOCK_TASK` or `CLOCK_NODE`.
+        target: The task or the node.
     """
 
     library: Path
     file: Path
-    task: str
+    variable: str
+    target: str
 
     @property
     def environ(self) -> dict[str, str]:
@@ -37,7 +39,7 @@ class Clock:
         return {
             "LD_PRELOAD": str(self.library),
             "CLOCK_FILE": str(self.file),
-            "CLOCK_TASK": self.task,
+            self.variable: self.target,
         }
 
     def set(self, seconds: float) -> None:
@@ -47,7 +49,7 @@ class Clock:
             file.write(_BYTES.pack(int(seconds * 10**9)))
 
 
-def make(folder: Path, task: str) -> Clock:
+def make(folder: Path, target: str, variable: str = "CLOCK_TASK") -> Clock:
     """A clock that is right until it is set.
 
     Raises:
@@ -64,4 +66,4 @@ def make(folder: Path, task: str) -> Clock:
     if done.returncode != 0:
         raise NoCompilerError(f"{SOURCE} does not compile:\n{done.stderr[-2000:]}")
     file.write_bytes(_BYTES.pack(0))
-    return Clock(library, file, task)
+    return Clock(library, file, variable, target)

@@ -7,6 +7,12 @@ from typing import Final
 
 from tests.torture.case import Fault, Policy
 
+REFUSED_S: Final = 8.0
+"""So long an agent waits for a volume that refuses to be written."""
+
+READ_ONLY_S: Final = 20.0
+"""So long the helper waits for one that is read-only."""
+
 STALL_S: Final = 8.0
 """`--stall` of the runs whose fault may let a training stand still."""
 
@@ -53,7 +59,16 @@ WELL: Final = outcomes("succeeded", 0, "")
 _STILL: Final = outcomes("failed", 1, "stalled", "time-out")
 _KILLED: Final = outcomes("failed", 1, "signal")
 _NO_MEMORY: Final = outcomes("failed", 1, "out of memory")
-_NO_ROOM: Final = outcomes("failed", 1, "volume")
+_NO_VOLUME: Final = outcomes("failed", 1, "volume")
+ALTERED: Final = outcomes("failed", 1, "records altered")
+# A program that saves a checkpoint while the volume is full fails by itself.
+_SAVED_IN_VAIN: Final = outcomes("failed", 1, "exit code")
+_SURVIVED: Final = frozenset(
+    {
+        *(Fault.NONE, Fault.PAUSE, Fault.HELPER, Fault.LATE, Fault.ROOM),
+        *(Fault.CLOCK, Fault.NODE_CLOCK),
+    }
+)
 # Without its network a task ends by what it misses, by standing still, or is given up.
 _CUT_OFF: Final = outcomes("failed", 1, "peer lost", "exit code", "stalled", "time-out") | outcomes(
     "lost", 1, "node lost"
@@ -75,10 +90,10 @@ def expected(fault: Fault, policy: Policy, experiment: str, target: str) -> froz
         experiment: `async` or `sync`.
         target: The task that was hit; a node or "" where it was none.
     """
-    if fault in {Fault.NONE, Fault.PAUSE, Fault.HELPER, Fault.LATE, Fault.CLOCK}:
-        return WELL
-    if fault is Fault.DISK:  # no start can mend it
-        return _NO_ROOM
+    if fault in _SURVIVED:
+        return WELL | (_SAVED_IN_VAIN if fault is Fault.ROOM else frozenset())
+    if fault in {Fault.DISK, Fault.READ_ONLY}:  # a restart does not help
+        return _NO_VOLUME
     if fault is Fault.ENGINE:
         return _NO_ENGINE
     bad = _ends_badly(fault, target)
@@ -130,6 +145,7 @@ def patience_s(fault: Fault, cause: str = "", *, trained: bool = False) -> float
         cause: How the lab calls it; a training that stood still is known after `STALL_S`.
         trained: Whether a step was made. A full volume is known by the next line that cannot be
             written, and a program that imports TensorFlow says nothing for as long as that takes.
+            Agents and helper wait for a while whether it takes something again.
     """
     still_s = STALL_S if cause == "stalled" else READY_S
     wait_s = {
@@ -137,7 +153,8 @@ def patience_s(fault: Fault, cause: str = "", *, trained: bool = False) -> float
         Fault.AGENT: LOST_S,
         Fault.ANCHOR: max(still_s, LOST_S),
         Fault.ENGINE: ENGINE_S,
-        Fault.DISK: 0.0 if trained else READY_S,
+        Fault.DISK: REFUSED_S if trained else READY_S,
+        Fault.READ_ONLY: READ_ONLY_S,
     }
     return END_S + wait_s.get(fault, 0.0)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.torture import processes
 from tests.torture.case import COMPOSE, PAUSE_S, Case, Fault
 from tests.torture.clock import Clock
+from tests.torture.disks import FaultyDisk
 from tests.torture.engine import OwnEngine
 from tests.torture.place import Place
 from tests.torture.processes import Process
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.05
 _MIB: Final = 2**20
-_DISK_BYTES: Final = 64 * _MIB
 _LARGE_BYTES: Final = 200 * _MIB
 """A program with TensorFlow holds more; before that the kernel might choose another process."""
 
@@ -69,6 +69,7 @@ class Scene:
         client: The engine, where the run is on containers.
         engine: The engine that may be restarted, where it runs on that one.
         clock: The clock that may be set, where the run was started with it.
+        disk: The disk that may fail, where the run volume lies on one.
     """
 
     case: Case
@@ -79,6 +80,7 @@ class Scene:
     client: DockerClient | None = None
     engine: OwnEngine | None = None
     clock: Clock | None = None
+    disk: FaultyDisk | None = None
 
     def over(self) -> bool:
         """Whether nothing can be hit any more: the command has ended, or it hangs."""
@@ -120,18 +122,6 @@ def inject(scene: Scene) -> Hit | None:
         if error.status_code in {404, 409}:
             return None
         raise
-
-
-def small_disk(place: Place) -> None:
-    """Let the run's state directory lie on a disk of its own, so that it can be filled.
-
-    Raises:
-        OSError: It cannot be mounted.
-    """
-    options = ["-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "lab-torture", str(place.state)]
-    done = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise OSError(f"no disk can be mounted: {done.stderr.strip()}")
 
 
 def _kill(scene: Scene) -> Hit | None:
@@ -236,6 +226,22 @@ def _disk(scene: Scene) -> Hit | None:
     return None if scene.over() else hit
 
 
+def _room(scene: Scene) -> Hit | None:
+    hit = _disk(scene)
+    time.sleep(PAUSE_S)
+    (scene.place.state / "ballast").unlink()
+    return hit
+
+
+def _read_only(scene: Scene) -> Hit | None:
+    assert scene.disk is not None
+    if scene.over():
+        return None
+    hit = Hit.now()
+    scene.disk.fail()
+    return hit
+
+
 def fill(ballast: Path) -> None:
     """Write until the disk is full."""
     with ballast.open("wb", buffering=0) as file:
@@ -254,6 +260,14 @@ def _clock(scene: Scene) -> Hit | None:
     if program is None:
         return None
     program.close()
+    scene.clock.set(scene.case.amount_s)
+    return Hit.now()
+
+
+def _node_clock(scene: Scene) -> Hit | None:
+    assert scene.clock is not None
+    if scene.over():
+        return None
     scene.clock.set(scene.case.amount_s)
     return Hit.now()
 
@@ -300,5 +314,8 @@ _FAULTS: Final[dict[Fault, Callable[[Scene], Hit | None]]] = {
     Fault.MEMORY: _memory,
     Fault.HELPER: _helper,
     Fault.DISK: _disk,
+    Fault.ROOM: _room,
+    Fault.READ_ONLY: _read_only,
     Fault.CLOCK: _clock,
+    Fault.NODE_CLOCK: _node_clock,
 }

@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from tests.torture import records
-from tests.torture.case import Case, Fault, Policy
-from tests.torture.expected import WELL, Outcome, expected, patience_s
+from tests.torture.case import ALTERS, HOSTILE, HOSTILE_S, Case, Fault, Policy
+from tests.torture.expected import ALTERED, WELL, Outcome, expected, patience_s
 from tests.torture.records import Home
 
 JUST_BEFORE_S: Final = 1.0
@@ -81,10 +81,10 @@ def judge(case: Case, seen: Seen) -> Judgement:
     missed = seen.missed or _came_too_late(case, seen)
     found: dict[Verdict, list[str]] = {
         Verdict.LIE: _lies(case, seen, outcome, missed=missed),
-        Verdict.LOST_RECORDS: records.missing(seen.home),
+        Verdict.LOST_RECORDS: records.missing(seen.home) if _is_whole(case, outcome) else [],
         Verdict.SUMS: (
             records.wrong_sums(seen.home, case.experiment, case.steps)
-            if outcome.state == "succeeded"
+            if outcome.state == "succeeded" and case.experiment != HOSTILE
             else []
         ),
         Verdict.ORPHAN: [f"left: {each}" for each in seen.left],
@@ -133,6 +133,8 @@ def _came_too_late(case: Case, seen: Seen) -> bool:
 def _lies(case: Case, seen: Seen, outcome: Outcome, *, missed: bool) -> list[str]:
     home, found = seen.home, []
     allowed = WELL if missed else expected(*_key(case))
+    if case.harm in ALTERS:
+        allowed = (allowed - WELL) | ALTERED
     if outcome not in allowed:
         told = f"{outcome.state}, exit code {outcome.exit_code}, cause {outcome.cause!r}"
         found.append(f"{told}: not what {case.fault} under {case.policy} may come to")
@@ -152,7 +154,7 @@ def _lies(case: Case, seen: Seen, outcome: Outcome, *, missed: bool) -> list[str
         short = [task for task in case.worker_tasks if rows.get(task) != "succeeded"]
         if short and (case.policy is not Policy.CONTINUE or not home.summary.get("degraded")):
             found.append(f"succeeded without {', '.join(short)}")
-    elif not missed and case.fault in _NAMED:
+    elif not missed and case.fault in _NAMED and not case.harm:
         found += _blames_another(case, str(home.summary.get("reason", "")))
     return found
 
@@ -171,9 +173,16 @@ def _late(case: Case, seen: Seen, outcome: Outcome) -> list[str]:
         return []
     trained = seen.home.summary.get("global_step") is not None
     allowed = patience_s(case.fault, outcome.cause, trained=trained)
+    if case.harm:  # its workers do not need each other: the last one stands still that much later
+        allowed += HOSTILE_S
     if seen.seconds <= allowed:
         return []
     return [f"{seen.seconds:.1f} s from the fault to the end, {allowed:g} s are allowed"]
+
+
+def _is_whole(case: Case, outcome: Outcome) -> bool:
+    """Whether no record may be missing: what a volume did not take is counted, and may be."""
+    return case.experiment != HOSTILE and outcome.cause != "volume"
 
 
 def _key(case: Case) -> tuple[Fault, Policy, str, str]:

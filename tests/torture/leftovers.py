@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.torture import processes
+from tests.torture.case import Fault
 from tests.torture.place import Place
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def preserve(place: Place, client: DockerClient | None) -> None:
 def _now(place: Place, client: DockerClient | None) -> tuple[str, ...]:
     project = place.case.project
     found = [processes.describe(pid) for pid in _own(place)]
-    found += [f"directory {path}" for path in place.state.glob(f"*/{project}")]
+    if place.case.fault is not Fault.READ_ONLY:  # nothing can be removed from it
+        found += [f"directory {path}" for path in place.state.glob(f"*/{project}")]
     found += [f"file {path}" for path in (place.folder / "tmp").iterdir()]
     # What the harness itself has mounted there goes later.
     found += [f"mount {mount}" for mount in _mounts(place.folder) if Path(mount) != place.state]

@@ -9,7 +9,7 @@ from typing import Final
 from tests.torture.case import CLEAN_END, WORDS, Fault, Policy
 from tests.torture.judging import Verdict
 from tests.torture.results import CLEAN_END as CAMPAIGN_OF_ENDS
-from tests.torture.results import FAULTS, Row, newest
+from tests.torture.results import FAULTS, HOSTILE, Row, newest
 
 _TOLD: Final = {
     Verdict.HANG: "hangs",
@@ -41,10 +41,14 @@ def render(rows: Sequence[Row]) -> str:
     last = newest(rows)
     faults = [row for row in last if row.campaign == FAULTS]
     ends = [row for row in last if row.campaign == CAMPAIGN_OF_ENDS]
+    hostile = [row for row in last if row.campaign == HOSTILE]
     parts = [_HEAD, "## Faults\n", totals(faults) + "\n", _table_of_faults(faults)]
     if ends:
         parts += ["## The end of synchronous trainings\n", totals(ends) + "\n"]
         parts += [_table_of_ends(ends)]
+    if hostile:
+        parts += ["## Hostile programs under faults\n", totals(hostile) + "\n"]
+        parts += [_table_of_harms(hostile)]
     parts += ["## Findings\n", _findings(rows, last)]
     return "\n".join(parts)
 
@@ -95,6 +99,18 @@ def _table_of_ends(rows: Sequence[Row]) -> str:
         if same:
             well = _count(same, Verdict.OK)
             lines.append(f"| {workers} | {replicas or workers} | {well} | {len(same)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _table_of_harms(rows: Sequence[Row]) -> str:
+    lines = [
+        "| harm | fault | backend | outcome | seed |",
+        "| --- | --- | --- | --- | ---: |",
+    ]
+    lines += [
+        f"| {row.harm} | {WORDS[Fault(row.fault)]} | {row.backend} | {_outcome(row)} | {row.seed} |"
+        for row in rows
+    ]
     return "\n".join(lines) + "\n"
 
 

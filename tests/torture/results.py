@@ -9,11 +9,12 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from tests.torture.case import Case
+from tests.torture.case import NEW_FROM, Case
 from tests.torture.judging import Judgement, Verdict
 
 FAULTS: Final = "faults"
 CLEAN_END: Final = "clean end"
+HOSTILE: Final = "hostile"
 
 BAD: Final = frozenset(Verdict) - {Verdict.OK, Verdict.MISSED}
 
@@ -23,10 +24,10 @@ class Row:
     """One run.
 
     Attributes:
-        campaign: `faults` or `clean end`.
+        campaign: `faults`, `clean end` or `hostile`.
         seed: What the case was drawn from.
         backend: `local` or `compose`.
-        experiment: `async` or `sync`.
+        experiment: `async`, `sync` or `hostile`.
         workers: How many.
         ps: How many.
         steps: Global steps that were asked for.
@@ -45,6 +46,7 @@ class Row:
         details: What was wrong, in words.
         commit: The lab's, with a `+` where something was changed.
         date: When it ran, `2026-11-21`.
+        harm: What a hostile program did.
     """
 
     campaign: str
@@ -69,6 +71,7 @@ class Row:
     details: tuple[str, ...]
     commit: str
     date: str
+    harm: str = ""
 
     @property
     def outcome(self) -> str:
@@ -124,6 +127,7 @@ def row_of(
         details=judgement.details,
         commit=commit,
         date=date,
+        harm=case.harm,
     )
 
 
@@ -148,9 +152,10 @@ def newest(rows: Iterable[Row]) -> list[Row]:
 
 
 def unseen(rows: Sequence[Row], campaign: str) -> Iterator[int]:
-    """Seeds without a row, from 0 on: a harness that was stopped goes on where it was."""
+    """Seeds without a row: a harness that was stopped goes on where it was."""
     seen = {row.seed for row in rows if row.campaign == campaign}
-    return (seed for seed in count() if seed not in seen)
+    first = NEW_FROM if campaign == FAULTS else 0
+    return (seed for seed in count(first) if seed not in seen)
 
 
 def findings(rows: Sequence[Row], campaign: str) -> list[int]:

@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from tests.torture import clock, injecting, leftovers
-from tests.torture.case import COMPOSE, UNTIMED, Case, Fault, Policy
+from tests.torture import clock, disks, injecting, leftovers
+from tests.torture.case import COMPOSE, HOSTILE_S, UNTIMED, Case, Fault, Policy
+from tests.torture.disks import FaultyDisk
 from tests.torture.engine import OwnEngine
 from tests.torture.expected import (
     PATIENT_S,
@@ -24,7 +25,7 @@ from tests.torture.expected import (
 )
 from tests.torture.injecting import Hit, Scene
 from tests.torture.judging import Seen
-from tests.torture.place import Place, ended
+from tests.torture.place import ROOT, Place, ended
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -37,6 +38,9 @@ _AFTER_S: Final = 60.0
 
 _POLL_S: Final = 0.05
 _COMMAND_S: Final = 120.0
+
+HARM: Final = ROOT / "tests/hostile/programs/harm.py"
+_CLOCKS: Final = {Fault.CLOCK: "CLOCK_TASK", Fault.NODE_CLOCK: "CLOCK_NODE"}
 
 _POLICY_FLAG: Final = "--on-failure"
 _START_FLAG: Final = "--start"
@@ -69,9 +73,9 @@ def lacks(case: Case, flags: Collection[str]) -> str | None:
     absent = [flag for flag in _needed(case) if flag not in flags]
     if absent:
         return f"lab run has no {absent[0]}"
-    if case.fault is Fault.DISK and os.geteuid() != 0:
+    if case.fault in {Fault.DISK, Fault.ROOM, Fault.READ_ONLY} and os.geteuid() != 0:
         return "only root may mount a small disk"
-    if case.fault is Fault.CLOCK and not (shutil.which("cc") or shutil.which("gcc")):
+    if case.fault in _CLOCKS and not (shutil.which("cc") or shutil.which("gcc")):
         return "no C compiler for the clock"
     if case.backend == COMPOSE and os.geteuid() != 0:
         return "only root sees the variables of programs in containers"
@@ -89,9 +93,11 @@ def _needed(case: Case) -> Iterator[str]:
 
 def words(case: Case, flags: Collection[str]) -> list[str]:
     """The command line of a case, behind `lab`."""
-    found = ["run", case.experiment, "--backend", case.backend, "--gpus", "none", "--json"]
-    found += ["--global_steps", str(case.steps), "--seed", str(case.seed)]
-    found += ["--record_every", str(max(1, min(20, case.steps // 20)))]
+    program = str(HARM) if case.harm else case.experiment
+    found = ["run", program, "--backend", case.backend, "--gpus", "none", "--json"]
+    if not case.harm:
+        found += ["--global_steps", str(case.steps), "--seed", str(case.seed)]
+        found += ["--record_every", str(max(1, min(20, case.steps // 20)))]
     if case.replicas:
         found += ["--replicas_to_aggregate", str(case.replicas)]
     if may_stand_still(case.fault):
@@ -103,6 +109,8 @@ def words(case: Case, flags: Collection[str]) -> list[str]:
         found += [_POLICY_FLAG, case.policy.value]
     if case.fault is Fault.LATE:
         found += [_START_FLAG, f"{case.target}: {case.amount_s:g}s"]
+    if case.harm:
+        found += ["--", case.harm, str(HOSTILE_S)]
     return found
 
 
@@ -134,11 +142,15 @@ def ran(case: Case, tools: Tools) -> Iterator[Ran]:
     place = Place.make(case, variables)
     keep = False
     try:
-        if case.fault is Fault.DISK:
-            injecting.small_disk(place)
-        found = Ran(place, _see(place, tools.flags, client, engine))
-        yield found
-        keep = found.keep
+        with ExitStack() as stack:
+            disk = None
+            if case.fault in {Fault.DISK, Fault.ROOM}:
+                disks.small(place)
+            elif case.fault is Fault.READ_ONLY:
+                disk = stack.enter_context(disks.faulty(place, client))
+            found = Ran(place, _see(place, tools.flags, client, engine, disk))
+            yield found
+            keep = found.keep
     finally:
         if keep:
             leftovers.preserve(place, client)
@@ -150,16 +162,21 @@ def ran(case: Case, tools: Tools) -> Iterator[Ran]:
 
 
 def _see(
-    place: Place, flags: Collection[str], client: DockerClient | None, engine: OwnEngine | None
+    place: Place,
+    flags: Collection[str],
+    client: DockerClient | None,
+    engine: OwnEngine | None,
+    disk: FaultyDisk | None,
 ) -> Seen:
     case = place.case
-    set_by = clock.make(place.folder, case.target) if case.fault is Fault.CLOCK else None
+    variable = _CLOCKS.get(case.fault)
+    set_by = clock.make(place.folder, case.target, variable) if variable else None
     began = time.monotonic()
     helper = place.lab(*words(case, flags), environ=set_by.environ if set_by else None)
     try:
         hit, missed = None, False
         if case.fault not in UNTIMED:
-            hit = _hit(place, helper, client, engine, set_by, began + HARD_S)
+            hit = _hit(place, helper, client, engine, set_by, disk, began + HARD_S)
             missed = hit is None
         code = _ended(place, helper, hit, began + HARD_S)
     finally:
@@ -187,6 +204,7 @@ def _hit(
     client: DockerClient | None,
     engine: OwnEngine | None,
     set_by: clock.Clock | None,
+    disk: FaultyDisk | None,
     deadline: float,
 ) -> Hit | None:
     """Wait for the moment and bring the fault about; None where the run was over before."""
@@ -196,7 +214,7 @@ def _hit(
         time.sleep(_POLL_S)
     run = place.run()
     assert run is not None  # it was submitted
-    scene = Scene(place.case, place, run.name, helper, deadline, client, engine, set_by)
+    scene = Scene(place.case, place, run.name, helper, deadline, client, engine, set_by, disk)
     if not injecting.wait_for_moment(scene, time.monotonic()):
         return None
     return injecting.inject(scene)

@@ -21,17 +21,19 @@ from tests.torture import report, results
 from tests.torture.case import (
     CLEAN_END_RUNS,
     COMPOSE,
+    HOSTILE_RUNS,
     Case,
     Fault,
     Policy,
     clean_end,
     draw,
+    hostile,
     wanted,
 )
 from tests.torture.engine import OwnEngine, own_engine
 from tests.torture.judging import judge
 from tests.torture.place import ROOT
-from tests.torture.results import CLEAN_END, Row
+from tests.torture.results import CLEAN_END, FAULTS, HOSTILE, Row
 from tests.torture.running import Tools, lacks, ran
 
 EVIDENCE: Final = ROOT / "docs" / "evidence"
@@ -73,7 +75,7 @@ class Order:
     """What is asked for.
 
     Attributes:
-        campaign: `faults` or `clean end`.
+        campaign: `faults`, `clean end` or `hostile`.
         backends: On which backends.
         faults: Which faults.
         policies: Which policies.
@@ -94,6 +96,11 @@ def cases(order: Order, rows: Sequence[Row]) -> Iterator[Case]:
     if order.campaign == CLEAN_END:
         seeds: Iterable[int] = (s for s in _seeds(order, rows, CLEAN_END_RUNS))
         yield from (clean_end(seed, order.backends[0]) for seed in seeds)
+        return
+    if order.campaign == HOSTILE:
+        several = order.backends
+        for seed in _seeds(order, rows, HOSTILE_RUNS):
+            yield hostile(seed, several[seed % len(several)])
         return
     for seed in _seeds(order, rows, None):
         case = draw(seed)
@@ -158,7 +165,7 @@ def run_all(
             if reason not in refused:
                 say(f"passed over, with all others of its kind: {case.line()}: {reason}")
             refused.add(reason)
-            if order.seeds or order.again or order.campaign == CLEAN_END:
+            if order.seeds or order.again or order.campaign != FAULTS:
                 continue
             if _nothing_is_left(order, tools.flags):
                 break
