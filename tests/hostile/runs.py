@@ -5,22 +5,15 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Protocol
 
-from lab.cli import main
+from tests.hostile.calls import Column, Fault, call
 from tests.hostile.values import changed_json
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "notebooks/samples"
 GOOD, BAD = "20261122-2104-sync-2193", "20261122-2044-async-f211"
-WITHIN_S = 60
-LONGEST = 2_000
 
 LIGHT = (
     ("runs",),
@@ -39,33 +32,23 @@ HEAVY = (
 )
 
 
-@dataclass(frozen=True)
-class Said:
-    """How a command ended."""
-
-    words: tuple[str, ...]
-    code: int
-    out: str
-    err: str
-
-    def fault(self) -> str:
-        """What is wrong with that; "" where nothing is."""
-        lines = self.err.splitlines()
-        errors = sum(line.startswith("error: ") for line in lines)
-        checks = {
-            f"exit code {self.code}": self.code not in {0, 1, 2},
-            "a traceback": "internal:" in self.err or "Traceback" in self.err,
-            "a warning of a library": "Warning" in self.err,
-            f"exit code {self.code}, lines of errors: {errors}": errors != (self.code != 0),
-            "a message that is too long": max(map(len, lines), default=0) > LONGEST,
-            "a control sequence": "\x1b" in self.err + self.out,
-            "a run that is hidden by another": self.words[0] == "runs" and GOOD not in self.out,
-        }
-        return next((what for what, is_so in checks.items() if is_so), "")
+def attack(seed: int, folder: Path) -> Iterator[Fault]:
+    """Damage a run, and call every command on it; the dear ones on one run of twenty."""
+    home = folder / "runs"
+    copy_runs(home)
+    done = damage(home / BAD, seed)
+    for words in LIGHT + (HEAVY if seed % 20 == 0 else ()):
+        said = call([*words, "--runs-dir", str(home)])
+        found = list(said.faults())
+        if words[0] == "runs" and GOOD not in said.out:
+            found.append(said.fault(Column.MESSAGE, "a run is hidden by another"))
+        for fault in found:
+            yield Fault(fault.column, f"{done}: {fault.words}")
 
 
 def copy_runs(home: Path) -> None:
     """A directory of runs: a good one, and one that is to be damaged."""
+    shutil.rmtree(home, ignore_errors=True)
     for name in (GOOD, BAD):
         shutil.copytree(SAMPLES / name, home / name)
         for each in (home / name).rglob("*"):
@@ -113,39 +96,3 @@ def _replace(path: Path, kind: str) -> None:
         path.symlink_to(path.name)
     elif kind == "socket":
         os.mknod(path, 0o140644)
-
-
-def say(words: tuple[str, ...], home: Path, capture: Capture) -> Said:
-    """Run a command in this process, within a time."""
-    capture.readouterr()
-    with within(WITHIN_S):
-        code = main([*words, "--runs-dir", str(home)])
-    out, err = capture.readouterr()
-    return Said(words, code, out, err)
-
-
-class Capture(Protocol):
-    """What `say` needs of pytest's `capsys`."""
-
-    def readouterr(self) -> tuple[str, str]:
-        """What was printed since."""
-
-
-class Hang(BaseException):
-    """A command did not end."""
-
-
-@contextmanager
-def within(seconds: int) -> Iterator[None]:
-    """Raise `Hang` where the block takes longer."""
-
-    def give_up(_number: int, _frame: FrameType | None) -> None:
-        raise Hang
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)

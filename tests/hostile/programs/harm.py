@@ -1,4 +1,7 @@
-"""A program that does one kind of harm, which its only argument names; worker-0 alone does it."""
+"""A program that does the harm that its first argument names; worker-0 alone does it.
+
+A second argument says how long it trains after that, in seconds.
+"""
 
 import json
 import os
@@ -7,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 
 RUN = Path(os.environ["LAB_RUN_DIR"])
@@ -75,31 +79,35 @@ def forge() -> None:
 
 def steal() -> None:
     """Put a link and a pipe where the records and the log of a task are."""
-    for path in (RUN / "tasks/worker-1.jsonl", RUN / "logs/worker-1.log"):
-        path.unlink()
-    (RUN / "tasks/worker-1.jsonl").symlink_to("/dev/zero")
-    os.mkfifo(RUN / "logs/worker-1.log")
+    link, pipe = RUN / "link", RUN / "pipe"
+    link.symlink_to("/dev/zero")
+    os.mkfifo(pipe)
+    link.replace(RUN / "tasks/worker-1.jsonl")  # its agent may write both at any moment
+    pipe.replace(RUN / "logs/worker-1.log")
 
 
 def vanish() -> None:
     """Remove all records and logs of the run."""
-    shutil.rmtree(RUN / "tasks")
-    shutil.rmtree(RUN / "logs")
+    for name in ("tasks", "logs"):
+        (RUN / name).rename(RUN / f"old.{name}")  # an agent may write there at any moment
+        shutil.rmtree(RUN / f"old.{name}")
 
 
 def confuse() -> None:
     """Put pipes and odd JSON where the states and requests of the run are."""
     os.mkfifo(RUN / "faults.json")
     for name in ("worker-1", "ps-0"):
-        path = RUN / "status" / f"{name}.json"
-        path.unlink()
-        os.mkfifo(path)
+        pipe = RUN / f"pipe.{name}"
+        os.mkfifo(pipe)
+        pipe.replace(RUN / "status" / f"{name}.json")  # its agent may write it at any moment
     (RUN.parent / "requests/odd.json").write_text("[" * 100_000)
     os.mkfifo(RUN.parent / "requests/pipe.json")
 
 
 def main() -> None:
     """Print records around the harm, which is done while all tasks are there."""
+    words = [word for word in sys.argv[1:] if not word.startswith("--")]
+    harm, seconds, *_ = [*words, "0"]
     for step in (1, 2):
         print(RECORD.format(step), flush=True)
     begun(os.environ["LAB_TASK"]).touch()
@@ -107,10 +115,15 @@ def main() -> None:
     tasks = [f"{job}-{place}" for job, hosts in cluster.items() for place in range(len(hosts))]
     wait_for(map(begun, tasks))
     if os.environ["LAB_TASK"] == "worker-0":
-        globals()[sys.argv[-1]]()
+        globals()[harm]()
         DONE.touch()
     wait_for([DONE])
-    print(RECORD.format(3), flush=True)
+    until = time.monotonic() + float(seconds)
+    for step in count(3):
+        print(RECORD.format(step), flush=True)
+        if time.monotonic() >= until:
+            break
+        time.sleep(0.1)
     print("the last line", flush=True)
 
 

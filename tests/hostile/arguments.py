@@ -1,0 +1,108 @@
+"""Odd command lines: each ends with one line, starts nothing and replaces no other file."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from lab.cli.arguments import Flag, Parameter, Switch, parameters
+from lab.cli.catalogue import COMMANDS
+from tests.hostile.calls import Column, Fault, call
+from tests.hostile.runs import GOOD, ROOT, SAMPLES
+
+STARTS: Final = frozenset({"run", "up", "sweep", "reproduce", "build"})
+"""Commands that could start tasks or a build; they get a state directory that is none."""
+
+ENDLESS: Final[Mapping[str, str]] = {"tensorboard": "--write-only"}
+"""Commands that end only at Ctrl-C, and the switch that keeps them from it."""
+
+LEFT_OUT: Final = frozenset({"--watch", "--follow", "-f"})
+MINE: Final = "a file of the user\n"
+ODD: Final = (
+    *("", " ", "-", "--", "---", "=", "-1", "0", "1", "2", "1e400", "nan", "inf", "9" * 400, "0x1"),
+    *("true", "no", "None", "[]", "{}", "'", '"', "$(id)", "`id`", "%s", "{0}", "*", "~", "\\"),
+    *(
+        "a b",
+        "a\tb",
+        "a\nb",
+        "\x1b[31m",
+        "\x07",
+        "\u202e",
+        "\udcff",
+        "é",
+        "\U0001f600",
+        "x" * 5_000,
+    ),
+    *("x " * 3_000, "../../..", "/", "/dev/null", "/dev/full", "/dev/stdout", ".", "..", "nothing"),
+    *("cluster.yaml", "broken.yaml", "notes.txt", "link", "loop", "pipe", "out.yml", "runs"),
+    *("last", GOOD, GOOD[:6], "async", "sync", "local", "compose", "worker-0", "tf1", "10s", "1,2"),
+)
+
+
+def prepare(folder: Path) -> None:
+    """A project with a description, a broken one, a run, and files that are not lab's."""
+    shutil.copy(ROOT / "cluster.yaml", folder)
+    (folder / "broken.yaml").write_text("version: 1\nname: -\n")
+    (folder / "notes.txt").write_text(MINE)
+    (folder / "link").symlink_to("notes.txt")
+    (folder / "loop").symlink_to("loop")
+    (folder / "state.file").write_text(MINE)
+    os.mkfifo(folder / "pipe")
+    (folder / "runs").mkdir()
+    shutil.copytree(SAMPLES / GOOD, folder / "runs" / GOOD)
+    os.environ["HOME"] = str(folder)
+    os.environ["DOCKER_HOST"] = f"unix://{folder}/no.sock"
+
+
+def attack(seed: int, folder: Path) -> Iterator[Fault]:
+    """One command line, and what has become of the files that are not lab's."""
+    words = argument_list(seed)
+    os.environ["LAB_STATE"] = str(folder / ("state.file" if words[0] in STARTS else "state"))
+    said = call(words)
+    yield from said.faults()
+    if said.code == 0 and words[0] in STARTS and not {"--help", "-h"}.intersection(words):
+        yield said.fault(Column.SUCCESS, "it has started something")
+    for name in ("notes.txt", "state.file"):
+        if (folder / name).read_text() != MINE and "--force" not in words:
+            yield said.fault(Column.LOST, f"{name} was replaced")
+        (folder / name).write_text(MINE)
+    if not stat.S_ISCHR(Path("/dev/null").stat().st_mode):
+        yield said.fault(Column.LOST, "/dev/null was replaced")
+
+
+def argument_list(seed: int) -> list[str]:
+    """A command and up to six words that may or may not belong behind it."""
+    rng = random.Random(seed)  # noqa: S311
+    name = rng.choice(list(COMMANDS))
+    if rng.random() < 0.05:
+        return [rng.choice(ODD), *rng.choices(ODD, k=rng.randrange(3))]
+    command = COMMANDS[name]
+    known = parameters(import_module(f"lab.cli.commands.{command.module}").command)
+    example, _ = rng.choice(command.examples)
+    words = shlex.split(example)[2:] if rng.random() < 0.5 else []
+    for _ in range(rng.randrange(1, 4)):
+        words[(place := rng.randrange(len(words) + 1)) : place] = _some(known, rng)
+    if len(words) > 1 and rng.random() < 0.3:
+        words[rng.randrange(len(words))] = rng.choice(ODD)
+    words = [word for word in words if word.partition("=")[0] not in LEFT_OUT]
+    return [name, *([ENDLESS[name]] if name in ENDLESS else []), *words]
+
+
+def _some(known: list[Parameter], rng: random.Random) -> list[str]:
+    """A word, a flag with a value, or a switch."""
+    flags = [each for each in known if isinstance(each.kind, Flag | Switch)]
+    if not flags or rng.random() < 0.4:
+        return [rng.choice(ODD)]
+    one = rng.choice(flags)
+    flag = f"--{one.flag.replace('_', rng.choice('_-'))}"
+    if isinstance(one.kind, Switch):
+        return [rng.choice((flag, f"{flag}=false", f"{flag}={rng.choice(ODD)}"))]
+    value = rng.choice(ODD)
+    return rng.choice(([flag, value], [f"{flag}={value}"], [flag]))

@@ -1,0 +1,111 @@
+"""Changed cluster descriptions: each is refused with its places, or renders to something safe."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema
+import yaml
+
+from lab.cluster.schema import json_schema
+from lab.task.text import visible
+from tests.golden.cases import BAD, GOOD, core
+from tests.hostile.calls import Column, Fault, call
+
+ROOT: Final = Path(__file__).parents[2]
+SOURCES: Final = [ROOT / "cluster.yaml", *sorted((ROOT / "clusters").glob("*.yaml")), *GOOD, *BAD]
+FILE, OUTPUT = "cluster.yaml", "docker-compose.yml"
+VALUES: Final = (
+    *("~", "true", "-1", "0", "1", "2222", "65536", "1e999", ".nan", "0x10", "9" * 400, "''"),
+    *("[]", "{}", "[[]]", "{a: {a: {a: 1}}}", "8GiB", "-1GiB", "5ms", "1e308", "GPU-0", "all"),
+    *("'../../etc'", "/etc/passwd", "'$(id)'", "'${HOME}'", "'a b'", '"\\e[31m"', '"\\0"'),
+    *("&a [*a]", "*nothing", "!!python/object/apply:os.system [id]", "!!binary aGk=", "<<: 1"),
+    *("'<script>'", "x" * 5_000, "[" * 3_000, "é", "\U0001f600", "2026-01-01", "? x", "- - -"),
+)
+KEYS: Final = (
+    *("version", "name", "nodes", "jobs", "links", "box", "start", "on", "gpus", "share", "port"),
+    *("cpus", "memory", "rate", "delay", "ps", "worker", "chief", "evaluator", "__class__", "''"),
+)
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+
+
+def attack(seed: int, folder: Path) -> Iterator[Fault]:
+    """Change a description, check it and render it."""
+    path = folder / FILE
+    path.write_bytes(mutant(seed))
+    (folder / OUTPUT).unlink(missing_ok=True)
+    checked = call(["validate", FILE])
+    yield from checked.faults()
+    if checked.code:
+        lines = checked.err.splitlines()
+        if not all(line.startswith((FILE, "error: ")) for line in lines):
+            yield checked.fault(Column.MESSAGE, "a fault without its place")
+        return
+    try:
+        jsonschema.validate(core(path.read_text("utf-8-sig")), json_schema())
+    except jsonschema.ValidationError as error:
+        yield checked.fault(Column.SUCCESS, f"against the schema: {error.message[:200]}")
+    rendered = call(["render", FILE, "--gpus", "none", "--output", OUTPUT])
+    yield from rendered.faults()
+    if rendered.code == 0:
+        for what in unsafe((folder / OUTPUT).read_text("utf-8")):
+            yield rendered.fault(Column.SUCCESS, what)
+
+
+def mutant(seed: int) -> bytes:
+    """A description with one to three changes."""
+    rng = random.Random(seed)  # noqa: S311
+    data = rng.choice(SOURCES).read_bytes()
+    for _ in range(rng.randint(1, 3)):
+        data = _changed(data, rng)
+    return data
+
+
+def _changed(data: bytes, rng: random.Random) -> bytes:
+    how = rng.randrange(7)
+    lines = data.splitlines(keepends=True) or [b"\n"]
+    place = rng.randrange(len(lines))
+    if how == 0:
+        start = rng.randrange(len(data) + 1)
+        return data[:start] + rng.randbytes(rng.randrange(4)) + data[start + rng.randrange(20) :]
+    if how < 5:
+        line = lines.pop(place)
+        lines[place:place] = [[], [line, line], [b" " * rng.randrange(5), line], [line]][how - 1]
+        if how == 4:
+            rng.shuffle(lines)
+        return b"".join(lines)
+    # A value or a key is exchanged, so that the rest stays a description.
+    value = rng.choice(VALUES if how == 5 else KEYS).encode()
+    found = list(re.finditer(rb"(?<=: )[^\n{}\[\],#]+" if how == 5 else rb"[A-Za-z_]+(?=:)", data))
+    if not found:
+        return data + value
+    one = rng.choice(found)
+    return data[: one.start()] + value + data[one.end() :]
+
+
+def unsafe(text: str) -> Iterator[str]:
+    """What a rendered file must not hold, whatever the description says."""
+    if any(visible(line) != line for line in text.split("\n")):
+        yield "a control character"
+    document: dict[str, Any] = yaml.safe_load(text)
+    for name, service in document["services"].items():
+        if not _NAME.fullmatch(name):
+            yield f"a service named {name!r}"
+        if service.get("cap_drop") != ["ALL"] or service.get("privileged"):
+            yield f"{name} has capabilities"
+        if service.get("ports"):
+            yield f"{name} publishes a port"
+        for volume in service.get("volumes", ()):
+            is_known = volume["source"] in {"runs", "./scripts", "./data"}
+            if not is_known or (volume["type"] == "bind" and not volume["read_only"]):
+                yield f"{name} mounts {volume}"
+        for key, value in service.get("environment", {}).items():
+            if "$" in re.sub(r"\$\$|\$\{LAB_(EXPERIMENT|FLAGS):-\}", "", str(value)):
+                yield f"{name} has a variable that compose fills in: {key}"
+    for name, network in (document.get("networks") or {}).items():
+        if not (network or {}).get("internal"):
+            yield f"the network {name} is not internal"
