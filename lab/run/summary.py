@@ -360,13 +360,15 @@ def _task(
     seconds = None
     if status and status.started_unix is not None and status.ended_unix is not None:
         seconds = _rounded(status.ended_unix - status.started_unix)
+    # An agent that is gone with its environment has not written its task's end.
+    is_known = status is not None and (status.state.ended or not info.state.ended)
     return TaskSummary(
         task=task,
         job_name=job,
         task_index=int(index),
         node=place.get("node", host),
         gpus=list(place.get("gpus", ())),
-        state=status.state.value if status else State.LOST.value,
+        state=status.state.value if status and is_known else State.LOST.value,
         exit_code=status.exit_code if status else None,
         attempts=status.attempt + 1 if status and status.started_unix is not None else 0,
         epoch=progress.epoch,

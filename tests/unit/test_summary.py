@@ -229,6 +229,13 @@ def test_the_first_that_failed_is_the_reason() -> None:
     assert verdict(info, found) == (State.FAILED, "worker-1 failed: SIGKILL")
 
 
+@pytest.mark.parametrize(("state", "shown"), [(State.LOST, "lost"), (State.TRAINING, "starting")])
+def test_a_task_that_wrote_no_end_is_lost_when_its_run_has_ended(state: State, shown: str) -> None:
+    info = RunInfo(run_id="r", experiment="async", cluster=PLAN.cluster_spec(), state=state)
+    statuses = {"ps-0": TaskStatus("ps-0", State.STARTING, started_unix=1.0)}
+    assert summary_of(info, statuses, folded()).tasks[0].state == shown
+
+
 def test_a_run_without_records_has_no_numbers() -> None:
     info = RunInfo(run_id="r", experiment="async", cluster=PLAN.cluster_spec())
     summary = summary_of(info, {}, folded())
