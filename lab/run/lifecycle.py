@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import PurePosixPath
 from typing import Protocol
 
 from lab.backends import Environment
 from lab.errors import LabError
-from lab.run.collect import Collector, task_of
+from lab.run.collect import Collector, sizes_at_home, task_of
 from lab.run.directory import RunDir, RunInfo
 from lab.run.progress import LineReader
 from lab.run.summary import Summary, read_statuses, sum_up, write_summary
@@ -200,26 +201,32 @@ def come_home(
     view: View,
     tick: Callable[[int | None], None] = lambda _step: None,
 ) -> None:
-    """Follow the run to its end; where that breaks off, go on once, or fetch what is left.
+    """Follow the run to its end; where that breaks off, go on, or fetch what is left.
 
-    A stream ends with the one task that it comes through, while the others may train on.
+    A stream ends with the one task that it comes through, while the others may train on. It is
+    given up when it breaks off twice and nothing has come in between.
 
     Raises:
-        LabError: It broke off again, or the environment has gone.
+        LabError: It was given up, or the environment has gone.
     """
-    try:
-        bring_home(run, environment, follow=True, view=view, tick=tick)
-    except LabError as error:
-        gone = has_gone(environment)
-        view.notice(f"{error.what}; " + ("collecting what it left" if gone else "going on"))
+    before = -1
+    while True:
         try:
-            bring_home(run, environment, follow=not gone, view=view, tick=tick)
-            if gone:
+            bring_home(run, environment, follow=True, view=view, tick=tick)
+        except LabError as error:
+            gone = has_gone(environment)
+            now = sum(sizes_at_home(run.path).values())
+            if not gone and now == before:
                 raise
-        except LabError:
-            if gone or has_gone(environment):  # it may have been going just then
+            before = now
+            view.notice(f"{error.what}; " + ("collecting what it left" if gone else "going on"))
+            if gone:
+                with suppress(LabError):  # why it broke off says more
+                    bring_home(run, environment, follow=False, view=view, tick=tick)
                 give_up(run, State.LOST, str(error))
-            raise
+                raise
+        else:
+            return
 
 
 def finish(run: RunDir) -> Summary:

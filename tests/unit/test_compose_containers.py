@@ -175,6 +175,7 @@ def test_a_container_that_never_started_says_why() -> None:
         (3, LabError, "run a is under way; follow it with `lab attach`"),
         (4, LabError, "run a is under way; see `lab runs`"),
         (1, LabError, "asking: run a is under way"),
+        (126, Gone, "asking: it broke off, its container was stopped"),
         (137, Gone, "asking: it broke off, its container was stopped"),
         (None, Gone, "asking: it broke off, its container was stopped"),
     ],

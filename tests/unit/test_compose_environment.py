@@ -14,6 +14,7 @@ import pytest
 from lab.backends.compose import ComposeBackend
 from lab.backends.compose.containers import read
 from lab.backends.compose.environment import ComposeEnvironment
+from lab.errors import LabError
 from lab.task.frames import TICK
 from tests.unit.errors.test_errors_of_containers import an_engine, inspected
 from tests.unit.test_compose_containers import INSPECTED
@@ -92,6 +93,31 @@ def test_what_others_call_a_task_is_none(task: str, cluster: str) -> None:
     environment = ComposeEnvironment(an_engine(foreign, INSPECTED), "mnist")
     assert [each.task for each in environment.tasks()] == ["worker-1"]
     assert environment.cluster_spec() == {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
+
+
+def test_a_stream_that_broke_off_goes_on_through_another_container() -> None:
+    """The engine shows a container as running for a moment after its end."""
+    other = copy.deepcopy(inspected())
+    other["Id"], other["Config"]["Labels"]["lab.task"] = "0ther", "worker-0"
+    engine = an_engine(inspected(), other)
+    through: list[str] = []
+
+    def exec_create(container: str, *_words: object, **_options: object) -> dict[str, str]:
+        through.append(container)
+        return {"Id": "exec"}
+
+    said = b"OCI runtime exec failed: exec failed: unable to start container process\r\n"
+    api: Any = SimpleNamespace(
+        exec_create=exec_create,
+        exec_start=lambda *_words, **_options: (piece for piece in [(said, None)]),
+        exec_inspect=lambda _exec: {"ExitCode": 126},
+    )
+    engine.client().api = api
+    environment = ComposeEnvironment(engine, "mnist")
+    for _ in range(2):
+        with pytest.raises(LabError, match="broke off: not a frame"):
+            list(environment.ship("r1", {}, follow=True))
+    assert sorted(through) == ["0ther", "c0ffee"]
 
 
 class Listening(ComposeEnvironment):

@@ -152,6 +152,21 @@ def test_a_stream_that_breaks_once_is_followed_on(
     assert environment.is_down is booted
 
 
+def test_a_stream_that_breaks_again_later_is_followed_on(
+    run: RunDir, environment: Breaking
+) -> None:
+    def later() -> LabError:
+        path = run.path / "files/more"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("more" * (3 - environment.breaks))  # something came in between
+        return LabError("it broke off")
+
+    environment = released(environment, breaks=3, fault=later)
+    follow(run, environment)
+    assert run.read().state is State.SUCCEEDED
+    assert environment.view.lines == ["it broke off; going on"] * 3
+
+
 @pytest.mark.parametrize(
     ("fault", "state", "reason"),
     [

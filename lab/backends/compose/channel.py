@@ -25,6 +25,9 @@ MODULE: Final = ("python", "-m", "lab.task.volume")
 KILLED: Final = 128
 """An exit code above it tells of a signal: the container was stopped under the call."""
 
+NOT_STARTED: Final = 126
+"""The exit code of a call that the engine could not start: the container has just ended."""
+
 
 class Output(Protocol):
     """Pieces of standard output and standard error as docker-py demultiplexes them."""
@@ -152,7 +155,7 @@ def _judge(doing: str, code: int | None, said: bytes) -> None:
     last = short(lines[-1]) if lines else "no word"
     if code == 0:
         return
-    if code is None or code > KILLED:
+    if code is None or code == NOT_STARTED or code > KILLED:
         raise Gone(f"{doing}: it broke off, its container was stopped", "see `lab ls`")
     if code == EXIT_BUSY:
         raise LabError(last, "follow it with `lab attach`, or end it with `lab cancel`")

@@ -61,6 +61,7 @@ class ComposeEnvironment:
 
     def __init__(self, engine: Engine, project: str) -> None:
         self._engine = engine
+        self._broken: set[str] = set()  # containers through which a call broke off
         self.project = project
         self.found = self.seen()
         task = next((each for each in self.found if each.task), None)
@@ -163,13 +164,23 @@ class ComposeEnvironment:
         given = {"--follow": follow, "--all-sizes": all_sizes, "--rest": rest}
         switches = [switch for switch, is_given in given.items() if is_given]
         arguments = ["ship", run_id, *islice(_words(offsets), _WORDS), *switches]
-        with closing(self._channel().call(*arguments)) as stream:
+        channel = self._channel()
+        with closing(channel.call(*arguments)) as stream:
             try:
                 yield from read_frames(stream)
             except FrameError as error:
+                self._avoid(channel)
                 raise Gone(
                     f"run {run_id} broke off: {error}", f"go on with `lab collect {run_id}`"
                 ) from error
+            except Gone:
+                self._avoid(channel)
+                raise
+
+    def _avoid(self, channel: Channel) -> None:
+        """Prefer other containers: the engine shows one as running for a moment after its end."""
+        if isinstance(channel, ExecChannel):
+            self._broken.add(channel.container_id)
 
     def logs(
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
@@ -264,7 +275,7 @@ class ComposeEnvironment:
         seen = self.seen() if seen is None else seen
         running = [each for each in seen if each.task and each.running]
         if running:
-            best = min(running, key=lambda each: not each.up)
+            best = min(running, key=lambda each: (each.id in self._broken, not each.up))
             return ExecChannel(self._engine, best.id)
         with answering("looking for the run volume"):
             client = self._engine.client()
