@@ -14,6 +14,7 @@ import tensorflow as tf
 from in_one_message import Images, Packing, answer, connect, serve, take_number
 from mnist_model import MODELS, share_correct
 from one_core import keep_to_one_core
+from split_batch import Towers, add_flag
 
 from lab.task.data import load_mnist
 from lab.task.flags import boolean, parse, positive, training_flags
@@ -36,6 +37,7 @@ parser.add_argument(
 parser.add_argument(
     "--one_core", type=boolean, default=True, help="each task on one core (default: true)"
 )
+add_flag(parser)
 flags = parse(parser)
 is_chief = flags.job_name == "worker" and flags.task_index == 0
 workers = len(flags.worker_hosts)
@@ -88,6 +90,12 @@ if flags.job_name == "ps":
     recorder.write("event", status="ready", message=f"serves at {address}")
     threading.Event().wait()  # A parameter server serves until somebody ends it.
 
+towers = Towers(flags)
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0],
+    [tf.config.LogicalDeviceConfiguration()] * towers.cpu_devices,
+)
+
 # ---- 4. The data: the worker holds all images, and draws the numbers of those in a batch.
 mnist = load_mnist(flags.data_dir)
 images = Images(mnist.train)
@@ -110,8 +118,7 @@ def make_steps(chosen, vector):
     for row in chosen:
         batch_images, batch_labels = images.batch(row)
         parameters = packing.parameters(vector)
-        loss = model.loss(model.logits(batch_images, parameters), batch_labels, parameters)
-        gradients = tf.gradients(loss, list(parameters.values()))
+        _, loss, gradients = towers.compute(model, batch_images, batch_labels, parameters)
         change = packing.change([rate * gradient for gradient in gradients])
         updates_seen = packing.updates(vector)
         number, vector = answer(ps.exchange(change), [], packing.spec.shape)

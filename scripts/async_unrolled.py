@@ -15,6 +15,7 @@ from mnist_model import MODELS, share_correct
 from one_core import keep_to_one_core
 from resident import Apart, Images, Packed, take_number
 from session import Session, roll_call
+from split_batch import Towers, add_flag
 
 from lab.task.data import PIXELS, load_mnist
 from lab.task.flags import boolean, one_of, parse, positive, training_flags
@@ -47,6 +48,7 @@ faster.add_argument(
 faster.add_argument(
     "--one_core", type=boolean, default=True, help="each task on one core (default: true)"
 )
+add_flag(parser)
 flags = parse(parser)
 is_chief = flags.job_name == "worker" and flags.task_index == 0
 workers = len(flags.worker_hosts)
@@ -72,6 +74,8 @@ elif flags.gpu_memory_fraction:
     config.gpu_options.per_process_gpu_memory_fraction = flags.gpu_memory_fraction
 else:
     config.gpu_options.allow_growth = True
+towers = Towers(flags, myself)
+config.device_count["CPU"] = towers.cpu_devices
 try:
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=config)
 except tf.errors.UnknownError:
@@ -117,8 +121,7 @@ def step(chosen, before):
     with tf.control_dependencies([step_at_read]):
         parameters = shared.read()
     batch_images, batch_labels = images.batch(chosen)
-    loss = model.loss(model.logits(batch_images, parameters), batch_labels, parameters)
-    gradients = tf.gradients(loss, list(parameters.values()))
+    _, loss, gradients = towers.compute(model, batch_images, batch_labels, parameters)
     changes = {name: rate * gradient for name, gradient in zip(parameters, gradients, strict=True)}
     arrived = shared.send(changes)
     with tf.control_dependencies([*arrived, *everyone]), tf.device(global_step.device):

@@ -15,6 +15,7 @@ from checkpoints import Keeper, load_newest
 from mnist_model import MODELS, share_correct
 from placement import ps_strategy
 from session import Session, roll_call
+from split_batch import Towers, add_flag
 
 from lab.task.data import load_mnist
 from lab.task.flags import parse, positive, training_flags
@@ -39,6 +40,7 @@ parser.add_argument(
     type=positive,
     help="gradients that make one update (default: one of each worker)",
 )
+add_flag(parser)
 flags = parse(parser)
 is_chief = flags.job_name == "worker" and flags.task_index == 0
 workers = len(flags.worker_hosts)
@@ -64,6 +66,8 @@ elif flags.gpu_memory_fraction:
     config.gpu_options.per_process_gpu_memory_fraction = flags.gpu_memory_fraction
 else:
     config.gpu_options.allow_growth = True
+towers = Towers(flags, myself)
+config.device_count["CPU"] = towers.cpu_devices
 try:
     server = tf.train.Server(cluster, flags.job_name, flags.task_index, config=config)
 except tf.errors.UnknownError:
@@ -115,10 +119,8 @@ with tf.device(
     with tf.control_dependencies([step_at_read]):
         parameters = {name: variable.read_value() for name, variable in variables.items()}
 
-    # Compute.
-    logits = model.logits(images, parameters)
-    loss = model.loss(logits, labels, parameters)
-    gradients = tf.gradients(loss, list(parameters.values()))
+    # Compute: on the worker's device, or a part of the batch on each of them.
+    logits, loss, gradients = towers.compute(model, images, labels, parameters)
     accuracy = share_correct(logits, labels)
     with tf.control_dependencies(gradients):
         computed_at = tf.timestamp()

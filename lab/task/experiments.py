@@ -79,6 +79,28 @@ class Experiment:
     tensorflow: str = "2.21"
 
 
+def misfit(wanted: Experiment, tasks: Mapping[str, int]) -> str:
+    """Why an experiment cannot run on a cluster, or "".
+
+    Args:
+        wanted: The experiment.
+        tasks: The number of tasks of each job of the cluster.
+
+    Returns:
+        What stands behind the experiment's name in a message: `needs the job 'ps'`.
+    """
+    for job in wanted.jobs:
+        if not tasks.get(job):
+            return f"needs the job {job!r}"
+    for job, count in wanted.counts.items():
+        if tasks[job] != count:
+            return f"needs {count} of the job {job!r}, not {tasks[job]}"
+    for job in tasks:
+        if job not in wanted.jobs:
+            return f"has no use for the job {job!r}"
+    return ""
+
+
 Flags = Mapping[str, ProgramFlag]
 
 _MODEL: Final[Flags] = {
@@ -109,11 +131,15 @@ _MNIST_FLAGS: Final[Flags] = {
     "checkpoint_every": ProgramFlag("seconds from one checkpoint to the next", rate),
     "log_device_placement": ProgramFlag("print where each operation runs", boolean, is_switch=True),
 }
+_SPLIT: Final[Flags] = {
+    "towers": ProgramFlag("GPUs among which a batch is split (default: all)", positive),
+}
 _COMPARED: Final[Flags] = {
     "compare_steps": ProgramFlag("steps that are compared with those of one process", positive),
 }
 _FAST_FLAGS: Final[Flags] = {
     **{name: flag for name, flag in _TRAINING.items() if name != "model"},
+    **_SPLIT,
     "steps_per_call": ProgramFlag("steps in one call", positive),
     "one_core": ProgramFlag("each task on one core: true or false", boolean),
 }
@@ -156,7 +182,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             summary="every worker updates the shared parameters on its own, at once",
             lesson="async.md",
             jobs=("ps", "worker"),
-            flags=_MNIST_FLAGS,
+            flags={**_MNIST_FLAGS, **_SPLIT},
             steps_add_up=True,
             joins_at_step=True,
         ),
@@ -166,7 +192,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             summary="one update of the shared parameters per round of gradients",
             lesson="sync.md",
             jobs=("ps", "worker"),
-            flags={**_MNIST_FLAGS, **_SYNC_FLAGS},
+            flags={**_MNIST_FLAGS, **_SPLIT, **_SYNC_FLAGS},
             gang=True,
         ),
         Experiment(
@@ -176,7 +202,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="async.md",
             jobs=("ps", "worker"),
             args=("--model=mlp", "--global_steps=50000"),
-            flags=_MNIST_FLAGS,
+            flags={**_MNIST_FLAGS, **_SPLIT},
             steps_add_up=True,
             joins_at_step=True,
         ),
@@ -187,7 +213,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="sync.md",
             jobs=("ps", "worker"),
             args=("--model=mlp", "--global_steps=50000"),
-            flags={**_MNIST_FLAGS, **_SYNC_FLAGS},
+            flags={**_MNIST_FLAGS, **_SPLIT, **_SYNC_FLAGS},
             gang=True,
         ),
         Experiment(
