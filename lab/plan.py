@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,21 @@ class Plan:
         for task in self.tasks:
             spec.setdefault(task.job, []).append(f"{task.node}:{task.port}")
         return spec
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """The run that `docker compose up` starts by itself.
+
+    Attributes:
+        arguments: The experiment and its flags, as on a command line.
+        start: Task to the moment at which it starts, where that is not with the others.
+        faults: What is done to the run.
+    """
+
+    arguments: tuple[str, ...]
+    start: Mapping[str, str]
+    faults: tuple[str, ...]
 
 
 def place(cluster: Cluster, inventory: Inventory) -> Plan:

@@ -14,11 +14,12 @@ from lab.cli import planning
 from lab.cli.sites import find_site
 from lab.cli.terms import terms
 from lab.cluster import Cluster
-from lab.run.launch import MAX_SEED, Order, hyperparameters
+from lab.run.launch import Order
 from lab.sweep.crew import with_workers
 from lab.sweep.grid import Point
 from lab.sweep.making import Share
 from lab.task.experiments import Experiment
+from lab.task.parameters import MAX_SEED, hyperparameters
 
 
 @dataclass(frozen=True, slots=True)

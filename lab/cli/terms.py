@@ -13,10 +13,11 @@ from lab.plan import Plan
 from lab.run import resume
 from lab.run.directory import RunDir, find_run
 from lab.run.faulting import settle
-from lab.run.launch import Terms, defaults, hyperparameters
+from lab.run.launch import Terms
 from lab.run.standing import Ask, told
 from lab.task.experiments import Experiment
 from lab.task.faults import Fault, parse
+from lab.task.parameters import defaults, hyperparameters
 from lab.task.policy import OnFailure, Policy
 from lab.task.protocol import READY_S
 from lab.task.when import parse_when

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from lab.cluster.decode import MAX_BYTES
-from lab.cluster.model import MAX_PORT, MIN_PORT, Box, Cluster, Job, LinkSpec, Node
+from lab.cluster.model import MAX_PORT, MIN_PORT, Box, Cluster, Job, LinkSpec, Node, Training
 from lab.cluster.problems import Problem, described, report
 from lab.cluster.rules import Parts, check
 from lab.cluster.source import Source, read_source
@@ -83,6 +83,7 @@ def _parts(raw: Mapping[str, Any]) -> Parts:
         nodes={name: _read_part(Node, value) for name, value in _entries(raw, "nodes")},
         jobs={name: _read_part(Job, value) for name, value in _entries(raw, "jobs")},
         port=port if port_is_read else None,
+        run=_read_part(Training, raw["run"]) if "run" in raw else None,
         links={
             name: link
             for name, value in _entries(raw, "links")

@@ -29,6 +29,7 @@ from lab.task.when import parse_when
 MAX_GPUS: Final = 1024
 MAX_TASKS: Final = 10_000
 MAX_CPUS: Final = 4096
+MAX_FLAGS: Final = 100
 MIN_PORT: Final = 1024  # those below belong to the administrator
 MAX_PORT: Final = 65535
 
@@ -36,6 +37,7 @@ PROJECT: Final = "^[a-z0-9][a-z0-9-]{0,30}$"
 NODE: Final = "^[a-z]([a-z0-9-]{0,29}[a-z0-9])?$"
 JOB: Final = "^[a-z]{1,31}$"
 TASK: Final = "^[a-z]{1,31}-(0|[1-9][0-9]{0,4})$"
+FLAG: Final = "^[a-z][a-z0-9_]{0,40}$"
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 GPU_ID: Final = f"^(GPU-{_UUID}|MIG-{_UUID}|MIG-GPU-{_UUID}/[0-9]{{1,3}}/[0-9]{{1,3}})$"
 
@@ -91,6 +93,17 @@ def _fault(value: object) -> str:
     raise PydanticCustomError("amount", "must be {expected}", {"expected": f"{FAULT}{why}"})
 
 
+def _flag_value(value: object) -> str:
+    expected = "a number, true, false, or a text without $, {, } and control characters"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str) and value.isprintable() and not set(value) & set("${}"):
+        return value
+    raise PydanticCustomError("amount", "must be {expected}", {"expected": expected})
+
+
 def _kind_of_gpus(value: object) -> str | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return "count"
@@ -127,6 +140,7 @@ _Gpus = Annotated[
 _NodeName = Annotated[str, Field(pattern=NODE)]
 _JobName = Annotated[str, Field(pattern=JOB)]
 _TaskName = Annotated[str, Field(pattern=TASK)]
+_FlagName = Annotated[str, Field(pattern=FLAG)]
 _Moment = Annotated[
     str,
     BeforeValidator(_moment),
@@ -136,6 +150,11 @@ _Fault = Annotated[
     str,
     BeforeValidator(_fault),
     WithJsonSchema({"type": "string", "examples": ["kill worker-1 after 500 steps"]}),
+]
+_FlagValue = Annotated[
+    str,
+    BeforeValidator(_flag_value),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
 ]
 _Memory = Annotated[
     int,
@@ -220,6 +239,23 @@ class LinkSpec(_Part):
     """Delay of what the node sends, such as 5ms."""
 
 
+class Training(_Part):
+    """What `docker compose up` trains by itself."""
+
+    experiment: str
+    """The experiment; `lab experiments` lists them."""
+
+    flags: Annotated[dict[_FlagName, _FlagValue], Field(max_length=MAX_FLAGS)] = Field(
+        default_factory=dict
+    )
+    """Flags of its program by name, such as epochs: 5."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The experiment and its flags as arguments of a command line."""
+        return (self.experiment, *(f"--{name}={value}" for name, value in self.flags.items()))
+
+
 class Cluster(_Part):
     """One GPU box as a pseudo-cluster: its nodes, and the tasks that run on them."""
 
@@ -244,6 +280,9 @@ class Cluster(_Part):
     links: dict[_NodeName, LinkSpec] = Field(default_factory=dict, max_length=MAX_TASKS)
     """Network links by node; a node without one has the full speed of the box."""
 
+    run: Training | None = None
+    """What `docker compose up` trains by itself; by default it waits for a run."""
+
     start: dict[_TaskName, _Moment] = Field(default_factory=dict, max_length=MAX_TASKS)
     """When a task starts that is not to start with the others: 10s later, or after 500 steps."""
 
@@ -254,10 +293,12 @@ class Cluster(_Part):
     def sha256(self) -> str:
         """Digest of the environment that it describes: comments and stated defaults do not count.
 
-        Neither do `start` and `faults`, which are a run's. The order of nodes and jobs counts,
-        because GPUs and ports are dealt in that order.
+        Neither do `run`, `start` and `faults`, which are a run's. The order of nodes and jobs
+        counts, because GPUs and ports are dealt in that order.
         """
-        content = self.model_dump(mode="json", exclude_defaults=True, exclude={"start", "faults"})
+        content = self.model_dump(
+            mode="json", exclude_defaults=True, exclude={"run", "start", "faults"}
+        )
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     @property

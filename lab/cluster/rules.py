@@ -6,17 +6,23 @@ message.
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
 from lab.cluster.dealing import PS, Seat, deal, gpus, seats_by_node
-from lab.cluster.model import MAX_PORT, MAX_TASKS, Box, Cluster, Job, LinkSpec, Node
+from lab.cluster.model import MAX_PORT, MAX_TASKS, Box, Cluster, Job, LinkSpec, Node, Training
 from lab.cluster.problems import Problem
 from lab.schedule import untimely
+from lab.task.experiments import EXPERIMENTS, misfit
 from lab.task.faults import parse, resolve
+from lab.task.text import short
 from lab.task.when import parse_when
+
+RUN_SERVICE: Final = "run"
+"""The compose service that starts the description's run."""
 
 _RESERVED: Final = frozenset({"localhost"})
 
@@ -30,6 +36,7 @@ class Parts:
         nodes: Every node that is named; None for one that could not be read.
         jobs: Every job that is named; None for one that could not be read.
         port: The first port, or None where it could not be read.
+        run: What `docker compose up` trains, as far as it could be read.
         links: The links that could be read.
         start: When tasks start, as far as it could be read.
         faults: The faults that could be read, by their position.
@@ -39,6 +46,7 @@ class Parts:
     nodes: Mapping[str, Node | None]
     jobs: Mapping[str, Job | None]
     port: int | None
+    run: Training | None
     links: Mapping[str, LinkSpec]
     start: Mapping[str, str]
     faults: Mapping[int, str]
@@ -51,6 +59,7 @@ class Parts:
             cluster.nodes,
             cluster.jobs,
             cluster.port,
+            cluster.run,
             cluster.links,
             cluster.start,
             dict(enumerate(cluster.faults)),
@@ -72,6 +81,7 @@ def check(parts: Parts) -> Iterator[Problem]:
     if tasks > MAX_TASKS:
         yield Problem(("jobs",), f"{tasks} tasks; no more than {MAX_TASKS} are possible")
     elif len(jobs) == len(parts.jobs):
+        yield from _run(parts, jobs)
         yield from _start(parts, jobs)
         yield from _faults(parts, jobs)
         seats = seats_by_node(jobs)
@@ -127,6 +137,32 @@ def _links(parts: Parts) -> Iterator[Problem]:
         if link.rate is None and link.delay is None:
             message = "a link without rate and delay changes nothing; state one of them"
             yield Problem(("links", node), message)
+
+
+def _run(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+    if parts.run is None:
+        return
+    if RUN_SERVICE in parts.nodes:
+        message = "a node cannot have this name beside `run:`; both become services"
+        yield Problem(("nodes", RUN_SERVICE), message, on_key=True)
+    name, at = parts.run.experiment, ("run", "experiment")
+    wanted = EXPERIMENTS.get(name)
+    if wanted is None:
+        message = f"there is no experiment {short(name)}"
+        yield Problem(at, message, word=name, candidates=list(EXPERIMENTS))
+        return
+    if why := misfit(wanted, {job: len(each.on) for job, each in jobs.items()}):
+        yield Problem(at, f"{name} {why}")
+    for flag, value in parts.run.flags.items():
+        loc = ("run", "flags", flag)
+        if flag not in wanted.flags:
+            message = f"{name} has no flag {flag}"
+            yield Problem(loc, message, on_key=True, word=flag, candidates=list(wanted.flags))
+            continue
+        try:
+            wanted.flags[flag].parse(value)
+        except (ValueError, ArgumentTypeError) as error:
+            yield Problem(loc, short(str(error)))
 
 
 def _start(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:

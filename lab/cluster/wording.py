@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lab.cluster.model import (
+    FLAG,
     GPU_ID,
     JOB,
     NODE,
@@ -19,6 +20,7 @@ from lab.cluster.model import (
     Job,
     LinkSpec,
     Node,
+    Training,
 )
 from lab.cluster.problems import Loc, Problem, described
 
@@ -27,8 +29,9 @@ _MODELS: Final[Mapping[str, type[BaseModel]]] = {
     "nodes": Node,
     "jobs": Job,
     "links": LinkSpec,
+    "run": Training,
 }
-"""The model below a key of the description; for all but `box` there is a name in between."""
+"""The model below a key of the description; except for `box` and `run`, below a name there."""
 
 _PATTERNS: Final[Mapping[str, str]] = {
     PROJECT: "must be lower-case letters, digits and hyphens, at most 31, no hyphen first",
@@ -36,6 +39,7 @@ _PATTERNS: Final[Mapping[str, str]] = {
     "no hyphen last",
     TASK: "must be a task's name, such as worker-1",
     JOB: "must be lower-case letters only, at most 31",
+    FLAG: "must be a flag's name without dashes, such as epochs",
     GPU_ID: "must be a GPU's whole UUID from `nvidia-smi -L` (GPU-… or MIG-…), or its index "
     "without quotation marks",
 }

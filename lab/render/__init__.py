@@ -13,20 +13,24 @@ from lab.errors import InputError, LabError
 from lab.gpus import take_inventory
 from lab.images import CURRENT
 from lab.outputs import write_output
-from lab.plan import Plan, place
+from lab.plan import Plan, PlannedRun, place
+from lab.render.autorun import override_of, planned_run, tensorflow_of
 from lab.render.compose import render
 from lab.render.header import Recorded, read_recorded
 from lab.task.text import short, visible
 
 __all__ = [
     "Recorded",
+    "override_of",
     "plan_file",
+    "planned_run",
     "read_recorded",
     "recorded",
     "render",
     "render_file",
     "render_plan",
     "stale_diff",
+    "tensorflow_of",
     "write",
 ]
 
@@ -50,7 +54,8 @@ def render_file(
     cluster_path: Path,
     mode: str,
     *,
-    tensorflow: str = CURRENT.tensorflow,
+    tensorflow: str | None = None,
+    run: str = "",
     relative_to: Path = Path(),
     say: Callable[[str], None] | None = None,
 ) -> str:
@@ -59,7 +64,8 @@ def render_file(
     Args:
         cluster_path: The description.
         mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
-        tensorflow: The version that its tasks are to have.
+        tensorflow: The version that its tasks are to have; None: the run's, or the current one.
+        run: What stands in the place of the description's run; see `planned_run`.
         relative_to: The directory of the rendered file: its header names the description from
             there, so that it is the same wherever the command is called.
         say: Receives the plan's notices, one line each.
@@ -70,17 +76,29 @@ def render_file(
     Raises:
         LabError: The description cannot be read, has faults, or does not fit the box.
     """
-    plan = plan_file(cluster_path, mode, tensorflow)
+    cluster = load_cluster(cluster_path)
+    planned = planned_run(cluster, run)
+    plan = replace(
+        place(cluster, take_inventory(mode, cluster)),
+        tensorflow=tensorflow_of(planned, tensorflow, CURRENT.tensorflow),
+    )
     if say is not None:
         for notice in plan.notices:
             say(notice)
-    return render_plan(plan, cluster_path, relative_to=relative_to)
+    return render_plan(plan, cluster_path, planned, run, relative_to=relative_to)
 
 
-def render_plan(plan: Plan, cluster_path: Path, *, relative_to: Path = Path()) -> str:
-    """Render a plan that was made from a description; see `render_file`."""
+def render_plan(
+    plan: Plan,
+    cluster_path: Path,
+    run: PlannedRun | None = None,
+    override: str = "",
+    *,
+    relative_to: Path = Path(),
+) -> str:
+    """Render a plan that was made from a description; see `render` and `render_file`."""
     name = os.path.relpath(cluster_path.absolute(), relative_to.absolute())
-    return render(plan, cluster_file=Path(name).as_posix())
+    return render(plan, cluster_file=Path(name).as_posix(), run=run, override=override)
 
 
 def recorded(path: Path) -> Recorded | None:

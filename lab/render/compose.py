@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from typing import Final
 
+from lab.cluster.rules import RUN_SERVICE
 from lab.images import IMAGES
-from lab.plan import Link, Plan, PlannedNode, PlannedTask
+from lab.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
 from lab.render.emit import Block, Entries, Value, Variable, compose_yaml
 from lab.render.header import header
 from lab.sizes import memory_for_engine
@@ -18,6 +20,8 @@ BASE_IMAGE: Final = "python:3.11-slim-bookworm"
 # Without these two a CUDA base image shows every card to every container.
 NO_GPU: Final = {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
 
+
+_RUNS: Final[Mapping[str, Value]] = {"type": "volume", "source": "runs", "target": "/runs"}
 
 _COMMENTS: Final = {
     "x-service": "What every container has: one image, and as few rights as possible.",
@@ -42,12 +46,20 @@ def _has_gpus(plan: Plan) -> bool:
     return any(task.gpus for task in plan.tasks)
 
 
-def render(plan: Plan, *, cluster_file: str = "cluster.yaml") -> str:
+def render(
+    plan: Plan,
+    *,
+    cluster_file: str = "cluster.yaml",
+    run: PlannedRun | None = None,
+    override: str = "",
+) -> str:
     """Write a plan as a compose file.
 
     Args:
         plan: The plan.
         cluster_file: The description that it was made from, as the header names it.
+        run: What `docker compose up` trains by itself; None: nothing.
+        override: What the header records of a run that is not the description's.
 
     Returns:
         The whole text of the file. Its paths are relative to the project's directory.
@@ -57,14 +69,14 @@ def render(plan: Plan, *, cluster_file: str = "cluster.yaml") -> str:
     document: dict[str, Value] = {
         "name": plan.name,
         **{f"x-{block.name}": block for block in blocks.used(plan)},
-        "services": Entries(_services(plan, blocks)),
+        "services": Entries(_services(plan, blocks, run)),
         "networks": {"cluster": _network(label)},
         "volumes": {"runs": {"labels": label}},
     }
-    return header(plan, cluster_file) + compose_yaml(document, _COMMENTS)
+    return header(plan, cluster_file, run, override) + compose_yaml(document, _COMMENTS)
 
 
-def _services(plan: Plan, blocks: _Blocks) -> Iterator[tuple[str, Value]]:
+def _services(plan: Plan, blocks: _Blocks, run: PlannedRun | None) -> Iterator[tuple[str, Value]]:
     # One service builds the image for all: compose builds once for each service that says how.
     build: dict[str, Value] = {"build": _build(plan)}
     for node in plan.nodes:
@@ -72,6 +84,8 @@ def _services(plan: Plan, blocks: _Blocks) -> Iterator[tuple[str, Value]]:
         build = {}
     for task in plan.tasks:
         yield task.name, _task(task, blocks)
+    if run is not None:
+        yield RUN_SERVICE, _run(plan, run, blocks)
 
 
 def _network(label: dict[str, Value]) -> dict[str, Value]:
@@ -175,7 +189,7 @@ def _every_task() -> dict[str, Value]:
         "command": ["python", "-m", "lab.task.agent"],
         "stop_grace_period": "15s",
         "volumes": [
-            {"type": "volume", "source": "runs", "target": "/runs"},
+            _RUNS,
             _mount("./scripts", "/lab/scripts"),
             _mount("./data", "/lab/data"),
         ],
@@ -241,6 +255,24 @@ def _task(task: PlannedTask, blocks: _Blocks) -> Block:
     }
     service["labels"] = Block(labels, (blocks.labels,))
     return Block(service, (blocks.task,))
+
+
+def _run(plan: Plan, run: PlannedRun, blocks: _Blocks) -> Block:
+    """The service that starts the run; no task depends on it, so nothing recreates a task."""
+    healthy: dict[str, Value] = {"condition": "service_healthy"}
+    environment: dict[str, Value] = {
+        "LAB_RUN": Variable(f"${{LAB_RUN-{shlex.join(run.arguments)}}}"),
+        "LAB_RUN_TERMS": json.dumps({"start": dict(run.start), "faults": list(run.faults)}),
+    }
+    service: dict[str, Value] = {
+        "command": ["python", "-m", "lab.task.autorun"],
+        "network_mode": "none",
+        "volumes": [_RUNS],
+        "depends_on": dict.fromkeys((task.name for task in plan.tasks), healthy),
+        "environment": Block(environment, (blocks.environment, blocks.no_gpu)),
+        "labels": Block({"lab.reader": RUN_SERVICE}, (blocks.labels,)),
+    }
+    return Block(service, (blocks.service,))
 
 
 def _limits(task: PlannedTask) -> dict[str, Value]:

@@ -15,6 +15,8 @@ from typing import Any, Final, TypedDict
 from lab.errors import InputError, LabError
 from lab.run.typed import convert
 from lab.strict_json import dump, parse
+from lab.task.experiments import EXPERIMENTS
+from lab.task.parameters import defaults, hyperparameters
 from lab.task.policy import OnFailure
 from lab.task.protocol import (
     CLUSTER_FLAGS,
@@ -163,6 +165,11 @@ class RunInfo:
     @classmethod
     def of_request(cls, request: Request, *, backend: str, project: str) -> RunInfo:
         """What is known of a run that was begun without this helper."""
+        experiment = None if request.own else EXPERIMENTS.get(request.experiment)
+        parameters = (
+            defaults(experiment) | hyperparameters(experiment, request.args) if experiment else {}
+        )
+        seed = parameters.get("seed")
         return cls(
             run_id=request.run_id,
             experiment=request.experiment,
@@ -171,6 +178,9 @@ class RunInfo:
             backend=backend,
             project=project,
             argv=request.args,
+            hyperparameters=parameters,
+            seed=seed if isinstance(seed, int) else None,
+            resumed_from=request.resumed_from,
             data_dir=request.data_dir,
             cluster=request.cluster,
             services=request.services,

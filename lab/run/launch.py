@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from argparse import ArgumentTypeError
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
 
 from lab.plan import Plan
 from lab.run.directory import RunDir, RunInfo, TaskRow
 from lab.run.program import OwnProgram
 from lab.run.provenance import git_state, versions
-from lab.run.resume import copy_checkpoints, workers_of
+from lab.run.resume import workers_of
+from lab.task.checkpoints import copy_checkpoints
 from lab.task.experiments import Experiment
-from lab.task.flags import training_flags
+from lab.task.parameters import defaults, hyperparameters, with_seed
 from lab.task.policy import OnFailure
 from lab.task.protocol import STALL_S, new_run_id
-
-MAX_SEED: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,47 +113,13 @@ def prepare(order: Order, home: Path) -> RunDir:
         if order.program is not None:
             order.program.copy_to(run.program)
         if order.resumes is not None:
-            copy_checkpoints(order.resumes, run)
+            copy_checkpoints(order.resumes.checkpoints, run.checkpoints)
             old = order.resumes.read()
             run.update(resumed_from=old.run_id, epoch_workers=workers_of(old))
     except BaseException:
         run.discard()
         raise
     return run
-
-
-def with_seed(experiment: Experiment, argv: Sequence[str]) -> tuple[str, ...]:
-    """The same words with a seed among them, drawn if none was given, so that it is recorded."""
-    if "seed" not in experiment.flags or "seed" in hyperparameters(experiment, argv):
-        return tuple(argv)
-    return (f"--seed={secrets.randbelow(MAX_SEED)}", *argv)
-
-
-def defaults(experiment: Experiment) -> dict[str, Any]:
-    """What the program takes where nothing is given, as far as it does not depend on the model."""
-    parser = training_flags("")
-    known = {name: parser.get_default(name) for name in experiment.flags}
-    return {name: value for name, value in known.items() if value is not None}
-
-
-def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
-    """The program's flags among its words, with their values; the last one of a name counts."""
-    found: dict[str, Any] = {}
-    words = list(argv)
-    for position, word in enumerate(words):
-        name, equals, raw = word.removeprefix("--").partition("=")
-        flag = experiment.flags.get(name)
-        if flag is None or not word.startswith("--"):
-            continue
-        if not equals:
-            following = words[position + 1 : position + 2]
-            raw = "true" if flag.is_switch or not following else following[0]
-        try:
-            value = flag.parse(raw)
-        except (ValueError, ArgumentTypeError):  # behind `--`, unchecked: the program refuses it
-            value = raw
-        found[name] = value if isinstance(value, int | float | str | bool) else str(value)
-    return found
 
 
 def _place(plan: Plan) -> Iterator[TaskRow]:

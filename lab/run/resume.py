@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from lab.errors import InputError
 from lab.run.directory import RunDir, RunInfo
 from lab.run.standing import Standing
+from lab.task.checkpoints import global_end, has_checkpoint
 from lab.task.experiments import Experiment
-
-CHECKPOINT: Final = re.compile(r"model-[0-9]+\.(index|data-[0-9]{5}-of-[0-9]{5})|checkpoint")
-"""The files of the programs' checkpoints."""
 
 
 def check_resumable(
@@ -50,7 +46,7 @@ def check_resumable(
         )
     if stands.note:
         raise InputError(f"run {run.run_id} is not at home: it is {stands.state}", stands.note)
-    if not any(run.checkpoints.glob("model-*.index")):
+    if not has_checkpoint(run.checkpoints):
         raise InputError(
             f"run {run.run_id} left no checkpoint in {run.checkpoints}",
             "begin anew; --checkpoint_every 10 saves one every 10 seconds",
@@ -63,20 +59,12 @@ def end_of(
 ) -> Sequence[str]:
     """The further words that let a program end where the run would have that it goes on from.
 
-    Where every local step is an update of its own, the end is a global step: as many as the
-    workers of that run had to make together, however many workers there are now.
-
     Args:
         info: The run that it goes on from.
         parameters: The program's flags by name, as they are now.
         training_images: Counts the training images.
     """
-    epochs, batch_size = parameters.get("epochs"), parameters.get("batch_size")
-    if parameters.get("global_steps") or not isinstance(epochs, int):
-        return ()
-    if not isinstance(batch_size, int):
-        return ()  # the program refuses it
-    return (f"--global_steps={epochs * (training_images() // batch_size) * workers_of(info)}",)
+    return global_end(parameters, workers_of(info), training_images)
 
 
 def workers_of(info: RunInfo) -> int:
@@ -96,11 +84,3 @@ def inherited(info: RunInfo, own: Mapping[str, Any]) -> tuple[str, ...]:
     if not own.keys() & {"epochs", "batch_size"}:
         return info.argv
     return tuple(word for word in info.argv if not word.startswith("--global_steps="))
-
-
-def copy_checkpoints(source: RunDir, target: RunDir) -> None:
-    """Copy them; what else lies there stays there."""
-    target.checkpoints.mkdir()
-    for path in sorted(source.checkpoints.iterdir()):
-        if CHECKPOINT.fullmatch(path.name):
-            shutil.copyfile(path, target.checkpoints / path.name)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import shlex
+from collections.abc import Sequence
 
-from lab.task.experiments import EXPERIMENTS
+from lab.task.experiments import EXPERIMENTS, misfit
 from lab.task.place import Place
 from lab.task.policy import outcome
 from lab.task.presence import Pulses
@@ -26,38 +27,55 @@ def request_for(place: Place) -> Request:
     Raises:
         OnceError: There is no such experiment, or not on this cluster, or no such flags.
     """
-    experiment = EXPERIMENTS.get(place.experiment)
-    if experiment is None:
-        near = difflib.get_close_matches(place.experiment, EXPERIMENTS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(EXPERIMENTS)}"
-        raise OnceError(f"LAB_EXPERIMENT: no experiment {place.experiment!r}; {hint}")
-    missing = [job for job in experiment.jobs if not place.cluster.get(job)]
-    if missing:
-        raise OnceError(
-            f"LAB_EXPERIMENT: {experiment.name} needs a job {missing[0]!r}, "
-            "which this cluster has not; add it to the description"
-        )
-    idle = [job for job in place.cluster if job not in experiment.jobs]
-    if idle:
-        raise OnceError(
-            f"LAB_EXPERIMENT: {experiment.name} has no use for the job {idle[0]!r}; "
-            "take it out of the description"
-        )
-    if place.tensorflow and place.tensorflow != experiment.tensorflow:
-        raise OnceError(
-            f"LAB_EXPERIMENT: {experiment.name} needs TensorFlow {experiment.tensorflow}, and this"
-            f" is {place.tensorflow}; render with --tensorflow {experiment.tensorflow}"
-        )
+    words = arguments("LAB_FLAGS", place.flags)
+    return request_of("LAB_EXPERIMENT", [place.experiment, *words], place.cluster, place.tensorflow)
+
+
+def arguments(variable: str, text: str) -> list[str]:
+    """The words of a variable that is written as in a shell.
+
+    Raises:
+        OnceError: It is not; a quotation mark is missing.
+    """
     try:
-        flags = shlex.split(place.flags)
+        return shlex.split(text)
     except ValueError as error:
-        raise OnceError(f"LAB_FLAGS: {error}; write it as in a shell") from error
+        raise OnceError(f"{variable}: {error}; write it as in a shell") from error
+
+
+def request_of(
+    variable: str, words: Sequence[str], cluster: dict[str, list[str]], tensorflow: str
+) -> Request:
+    """The request for an experiment that a variable names.
+
+    Args:
+        variable: The variable, for messages.
+        words: The experiment's name and its flags.
+        cluster: TensorFlow's cluster spec of the environment.
+        tensorflow: The version that the environment has, or "" where that is not known.
+
+    Raises:
+        OnceError: There is no such experiment, or the cluster or TensorFlow does not fit it.
+    """
+    name, *flags = words
+    experiment = EXPERIMENTS.get(name)
+    if experiment is None:
+        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(EXPERIMENTS)}"
+        raise OnceError(f"{variable}: no experiment {name!r}; {hint}")
+    if why := misfit(experiment, {job: len(hosts) for job, hosts in cluster.items()}):
+        raise OnceError(f"{variable}: {name} {why}; change `jobs:` of the description")
+    if tensorflow and tensorflow != experiment.tensorflow:
+        raise OnceError(
+            f"{variable}: {name} needs TensorFlow {experiment.tensorflow}, and this"
+            f" is {tensorflow}; render with --tensorflow {experiment.tensorflow}"
+        )
     return Request(
-        run_id=new_run_id(experiment.name),
-        experiment=experiment.name,
+        run_id=new_run_id(name),
+        experiment=name,
         program=experiment.program,
         args=(*experiment.args, *flags),
-        cluster=place.cluster,
+        cluster=cluster,
         services=experiment.services,
         ready_s=READY_S,
         gang=experiment.gang,

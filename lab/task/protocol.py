@@ -104,6 +104,9 @@ class Request:
         restarts: How often each task is started again at most.
         gang: Whether all tasks start again together when one does.
         faults: What is to be done to it, as `lab.task.faults` reads it.
+        autorun: Digest of what `docker compose up` trains by itself, if this is that run; or "".
+        resumed_from: The run whose checkpoints it goes on from, where no client has recorded it; or
+            "".
     """
 
     run_id: str
@@ -126,6 +129,8 @@ class Request:
     restarts: int = 0
     gang: bool = False
     faults: tuple[str, ...] = ()
+    autorun: str = ""
+    resumed_from: str = ""
 
     def tasks(self) -> list[str]:
         """Names of all tasks, in the cluster's order."""

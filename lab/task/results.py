@@ -56,7 +56,7 @@ def unexpected(tasks: Iterable[Path], wanted: Iterable[str]) -> list[str]:
     found: list[Result] = []
     for path in tasks:
         newest: dict[str, Result] = {}
-        for record in _records(path):
+        for record in records_of(path):
             if record.get("kind") == "result" and (result := result_of(record)) is not None:
                 newest[result.name] = result
         found += newest.values()
@@ -65,7 +65,8 @@ def unexpected(tasks: Iterable[Path], wanted: Iterable[str]) -> list[str]:
     return list(dict.fromkeys([*bad, *(name for name in wanted if name not in names)]))
 
 
-def _records(path: Path) -> Iterable[Mapping[str, Any]]:
+def records_of(path: Path) -> Iterable[Mapping[str, Any]]:
+    """The records of one task's file; lines that are no record are left out."""
     if not path.is_file():
         return
     with path.open(encoding="utf-8", errors="replace") as file:

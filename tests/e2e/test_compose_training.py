@@ -81,7 +81,7 @@ def workers(summary: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_render_up_run_down(project: Path) -> None:
     lab(project, "render", "--gpus", "none")
-    call(project, "docker", "compose", "up", "--detach", "--wait")
+    call(project, "docker", "compose", "up", "--detach", "--wait", LAB_RUN="")
     summary = run(project, "async", "--epochs", "1", "--gpus", "none")
     assert summary["global_step"] == 3 * BATCHES
     assert [task["local_step"] for task in workers(summary)] == [BATCHES] * 3

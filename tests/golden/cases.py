@@ -15,7 +15,7 @@ from lab.cluster import parse_cluster
 from lab.cluster.scalars import plain
 from lab.errors import DescriptionError
 from lab.plan import place
-from lab.render import render
+from lab.render import planned_run, render
 from tests.golden.boxes import MODES, inventory
 
 HERE = Path(__file__).parent
@@ -27,7 +27,8 @@ def good_outputs(source: Path) -> Iterator[tuple[Path, str]]:
     """What a description becomes in every mode, and the file that says so."""
     cluster = parse_cluster(source.read_bytes(), source.name)
     for mode in MODES:
-        text = render(place(cluster, inventory(mode, cluster)), cluster_file=source.name)
+        plan = place(cluster, inventory(mode, cluster))
+        text = render(plan, cluster_file=source.name, run=planned_run(cluster))
         yield source.with_name(f"{source.stem}.{mode}.compose.yml"), text
 
 

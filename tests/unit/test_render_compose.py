@@ -189,7 +189,7 @@ def test_the_callers_environment_chooses_image_build_and_experiment(tmp_path: Pa
 
 def test_programs_of_2017_have_an_image_of_their_own(tmp_path: Path) -> None:
     file = tmp_path / "docker-compose.yml"
-    file.write_text(render_file(ROOT / "cluster.yaml", "index", tensorflow="2.15"))
+    file.write_text(render_file(ROOT / "cluster.yaml", "index", tensorflow="2.15", run="none"))
     # What somebody chose for the other image is not meant for this one.
     project = config(file, LAB_IMAGE="lab:mine", LAB_TENSORFLOW="tensorflow-cpu==2.21.*")
     task, anchor = project["services"]["worker-1"], project["services"]["tf1"]
@@ -207,7 +207,7 @@ def test_programs_of_2017_have_an_image_of_their_own(tmp_path: Path) -> None:
     assert project["services"]["worker-1"]["image"] == "lab:old"
     args = project["services"]["tf1"]["build"]["args"]
     assert (args["TENSORFLOW"], args["HOROVOD_GPU_OPERATIONS"]) == ("tensorflow==2.12", "NCCL")
-    without = render_file(ROOT / "cluster.yaml", "none", tensorflow="2.15")
+    without = render_file(ROOT / "cluster.yaml", "none", tensorflow="2.15", run="none")
     assert "lab:heritage-cpu" in without
     assert "tensorflow-cpu==2.15.1" in without
 

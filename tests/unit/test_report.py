@@ -35,10 +35,10 @@ from lab.reproduce.numbers import compared
 from lab.reproduce.statistics import Interval
 from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import records_frame
-from lab.run.launch import hyperparameters
 from lab.run.progress import TaskProgress
 from lab.run.summary import sum_up, summary_of
 from lab.task.experiments import EXPERIMENTS
+from lab.task.parameters import hyperparameters
 from lab.task.policy import RESTARTS, OnFailure
 from lab.task.protocol import READY_S
 from lab.task.states import State

@@ -24,10 +24,11 @@ from lab.run import whereabouts
 from lab.run.conduct import conduct
 from lab.run.directory import RunDir, RunInfo, find_run, runs_dir
 from lab.run.homecoming import bring_all_home, bring_one_home
-from lab.run.launch import Order, hyperparameters, prepare, with_seed
+from lab.run.launch import Order, prepare
 from lab.run.lifecycle import NoView
 from lab.run.summary import Summary, summarize, write_summary
 from lab.task.experiments import EXPERIMENTS
+from lab.task.parameters import hyperparameters, with_seed
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
@@ -85,8 +86,8 @@ def test_run_json_stands_before_anything_starts(run: RunDir) -> None:
 def test_a_run_whose_files_cannot_be_copied_leaves_nothing(
     tmp_path: Path, run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(_old: RunDir, new: RunDir) -> None:
-        new.checkpoints.mkdir()
+    def full(_old: Path, new: Path) -> None:
+        new.mkdir()
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("lab.run.launch.copy_checkpoints", full)

@@ -47,7 +47,8 @@ def _unchanged(project: str, file: str, folder: str, seen: Sequence[Seen]) -> bo
     command = [
         *(docker(), "compose", "--ansi", "never", "--progress", "plain", "--dry-run"),
         *("--project-name", project, "--file", file, "--project-directory", folder),
-        *("create", "--no-build"),
+        # Not the service that starts a run: it is no part of the environment.
+        *("create", "--no-build", *(each.service for each in seen)),
     ]
     try:
         answer = subprocess.run(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 from lab.backends.choose import AUTO
 from lab.cli import planning
-from lab.cli.arguments import Flag, Switch
+from lab.cli.arguments import Flag, Rest, Switch
 from lab.cli.options import (
     ClusterFile,
     ClusterWord,
@@ -24,8 +25,25 @@ from lab.cluster import load_cluster
 from lab.errors import InputError, LabError
 from lab.images import CURRENT, IMAGES
 from lab.outputs import check_output
-from lab.render import is_rendered, recorded, render_file, render_plan, stale_diff, write
+from lab.render import (
+    is_rendered,
+    override_of,
+    planned_run,
+    recorded,
+    render_file,
+    render_plan,
+    stale_diff,
+    tensorflow_of,
+    write,
+)
 from lab.run.project import cluster_path
+from lab.task.experiments import ProgramFlag
+from lab.task.faults import parse
+
+
+def no_flags(_experiment: str | None) -> Mapping[str, ProgramFlag]:
+    """The flags of the experiment stand behind `--`: the first argument is a file here."""
+    return {}
 
 
 def command(
@@ -43,28 +61,44 @@ def command(
         "docker-compose.yml"
     ),
     force: Force = False,
+    run: Annotated[
+        str | None,
+        Flag(
+            "what `docker compose up` trains: an experiment, or none (default: `run:` of the"
+            " description)",
+            shows="EXPERIMENT",
+        ),
+    ] = None,
+    rest: Annotated[tuple[str, ...], Rest("flags of that experiment, behind --", no_flags)] = (),
 ) -> None:
     """Render the description as a compose file."""
     path = cluster_path(cluster, file)
+    override = override_of(run, rest)
     if check and (explain or strict):
         # Whether a file is stale must not depend on who uses the box at the moment.
         word = "--explain" if explain else "--strict"
         raise InputError(f"--check only compares: {word} means nothing to it", f"leave out {word}")
     if check:
-        _check(path, Path(output), gpus, tensorflow)
+        _check(path, Path(output), gpus, tensorflow, override)
         return
     if output != "-":
         check_output("--output", Path(output), is_rendered, force=force)
-    draft = planning.draft(
-        load_cluster(path), gpus, explain=explain, tensorflow=tensorflow or CURRENT.tensorflow
-    )
+    described = load_cluster(path)
+    planned = planned_run(described, override)
+    version = tensorflow_of(planned, tensorflow, CURRENT.tensorflow)
+    draft = planning.draft(described, gpus, explain=explain, tensorflow=version)
     draft.heed(strict=strict)
+    for fault in planned.faults if planned else ():
+        if parse(fault).kind.on_network:
+            say(f"warning: fault {fault} needs a client: `docker compose up` leaves it out")
     if output == "-":
-        sys.stdout.write(render_plan(draft.plan, path))
+        sys.stdout.write(render_plan(draft.plan, path, planned, override))
     else:
         target = Path(output)
-        write(target, render_plan(draft.plan, path, relative_to=target.parent))
-        say(f"{output} is written; boot it with {_boot_command(target)}")
+        text = render_plan(draft.plan, path, planned, override, relative_to=target.parent)
+        write(target, text)
+        trains = f"; it trains {planned.arguments[0]}" if planned else ""
+        say(f"{output} is written; boot it with {_boot_command(target)}{trains}")
 
 
 def _boot_command(file: Path) -> str:
@@ -72,7 +106,7 @@ def _boot_command(file: Path) -> str:
     return "`docker compose up`" if default else f"`docker compose --file {file} up`"
 
 
-def _check(path: Path, output: Path, gpus: str, tensorflow: str | None) -> None:
+def _check(path: Path, output: Path, gpus: str, tensorflow: str | None, override: str) -> None:
     if str(output) == "-":
         raise InputError("--check needs a file", "leave out --output -")
     if not output.is_file():
@@ -80,9 +114,10 @@ def _check(path: Path, output: Path, gpus: str, tensorflow: str | None) -> None:
     found = recorded(output)
     # What nobody asked for is as the file has it.
     mode = found.mode if found and gpus == AUTO else gpus
-    version = tensorflow or (found.tensorflow if found else CURRENT.tensorflow)
-    version = version if version in IMAGES else CURRENT.tensorflow
-    text = render_file(path, mode, tensorflow=version, relative_to=output.parent)
+    run = override or (found.run if found and found.run else "")
+    version = tensorflow or (found.tensorflow if found else None)
+    version = version if version in IMAGES else None
+    text = render_file(path, mode, tensorflow=version, run=run, relative_to=output.parent)
     diff = stale_diff(output, text)
     if diff:
         sys.stdout.write(diff)

@@ -18,11 +18,11 @@ from lab.reproduce.claims import ALL, GROUPS, NAMES, Source, load
 from lab.run import project
 from lab.run.cells import show
 from lab.run.directory import RunDir, find_run, runs_dir
-from lab.run.launch import MAX_SEED
 from lab.strict_json import dump
 from lab.sweep.made import Made
 from lab.sweep.making import make
 from lab.sweep.progress import counting
+from lab.task.parameters import MAX_SEED
 from lab.task.protocol import write_atomically
 from lab.task.text import short, visible
 

@@ -21,11 +21,11 @@ from lab.outputs import check_output, write_output
 from lab.run import project
 from lab.run.cells import show
 from lab.run.directory import runs_dir
-from lab.run.launch import hyperparameters
 from lab.sweep.grid import check_over, grid, parse_over
 from lab.sweep.made import Made
 from lab.sweep.making import Share, make
 from lab.sweep.progress import counting
+from lab.task.parameters import hyperparameters
 from lab.task.protocol import STALL_S
 
 MOST: Final = 1000

@@ -43,13 +43,16 @@ def test_variables_of_an_agent(name: str, value: str, words: str) -> None:
     ("variables", "words"),
     [
         ({"LAB_EXPERIMENT": "asink"}, "no experiment 'asink'; did you mean async?"),
-        ({"LAB_EXPERIMENT": "async"}, "async needs a job 'ps', which this cluster has not"),
+        (
+            {"LAB_EXPERIMENT": "async"},
+            "async needs the job 'ps'; change `jobs:` of the description",
+        ),
         (
             {
                 "LAB_EXPERIMENT": "async",
                 "LAB_CLUSTER": '{"ps": ["a:1"], "worker": ["b:1"], "chief": ["c:1"]}',
             },
-            "async has no use for the job 'chief'; take it out of the description",
+            "async has no use for the job 'chief'; change `jobs:` of the description",
         ),
         (
             {

@@ -1,0 +1,215 @@
+"""The run that `docker compose up` starts: read from variables, submitted once, resumed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab.task.autorun import Autorun, report, train
+from lab.task.once import OnceError
+from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.states import Cause, State
+from lab.task.statuses import write_status
+from lab.task.volume import cancel, requests, submit
+
+CLUSTER = {"ps": ["a:2222"], "worker": ["a:2223", "b:2222"]}
+VARIABLES = {
+    "LAB_CLUSTER": json.dumps(CLUSTER),
+    "LAB_TENSORFLOW_VERSION": "2.21",
+    "LAB_RUN": "async --epochs=5 --seed=7",
+    "LAB_RUN_TERMS": '{"start": {"worker-1": "10s"}, "faults": ["pause:5s random after 9 steps"]}',
+}
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Volume:
+    return Volume(tmp_path)
+
+
+def read(**changes: str) -> Autorun:
+    found = Autorun.from_environ({**VARIABLES, **changes})
+    assert found is not None
+    return found
+
+
+def end_all(
+    volume: Volume, request: Request, state: State, cause: Cause | None = None, reason: str = ""
+) -> None:
+    for task in request.tasks():
+        status = TaskStatus(task, state, cause=cause, reason=reason, ended_unix=1.0)
+        write_status(volume.status(request.run_id, task), status)
+
+
+def ending(volume: Volume, state: State, cause: Cause | None = None) -> Callable[[float], None]:
+    """A wait in which the newest request ends."""
+    return lambda _seconds: end_all(volume, requests(volume)[-1], state, cause)
+
+
+def trained(
+    volume: Volume, state: State, cause: Cause | None = None, **changes: str
+) -> tuple[Request, list[str]]:
+    said: list[str] = []
+    return train(read(**changes), volume, said.append, ending(volume, state, cause)), said
+
+
+def checkpoint(volume: Volume, request: Request) -> None:
+    folder = volume.run(request.run_id) / "checkpoints"
+    folder.mkdir(exist_ok=True)
+    for name in ("checkpoint", "model-12.index", "model-12.data-00000-of-00001", "stranger"):
+        (folder / name).write_text(name)
+
+
+def test_the_variables_become_a_request() -> None:
+    request = read().request
+    assert (request.experiment, request.program) == ("async", "mnist_async.py")
+    assert request.args == ("--epochs=5", "--seed=7")
+    assert request.start == {"worker-1": "10s"}
+    (fault,) = request.faults
+    assert fault.startswith("pause:5s ")
+    assert "random" not in fault  # agents take nothing that is still to be drawn
+
+
+def test_a_fault_of_a_network_is_left_out() -> None:
+    found = read(
+        LAB_RUN_TERMS='{"faults": ["cut:5s worker-1 after 9 steps", "kill ps-0 after 5s"]}'
+    )
+    assert found.skipped == ("cut:5s b after 9 steps",)
+    assert found.request.faults == ("kill ps-0 after 5s",)
+
+
+def test_a_seed_is_drawn_where_none_is_given() -> None:
+    request = read(LAB_RUN="async").request
+    assert [each.partition("=")[0] for each in request.args] == ["--seed"]
+
+
+@pytest.mark.parametrize("changes", [{"LAB_RUN": " "}, {"LAB_EXPERIMENT": "sync"}])
+def test_nothing_is_trained_where_nothing_is_asked_for(changes: dict[str, str]) -> None:
+    assert Autorun.from_environ({**VARIABLES, **changes}) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"LAB_RUN": "asink"}, "LAB_RUN: no experiment 'asink'; did you mean async"),
+        ({"LAB_RUN": "async 'x"}, "LAB_RUN: No closing quotation; write it as in a shell"),
+        ({"LAB_RUN": "hello"}, "LAB_RUN: hello needs the job 'local'"),
+        ({"LAB_RUN_TERMS": "["}, "LAB_RUN_TERMS is no JSON object; render the description again"),
+        (
+            {"LAB_RUN_TERMS": '{"faults": ["kill worker-9"]}'},
+            "LAB_RUN_TERMS: no task and no node 'worker-9'",
+        ),
+    ],
+)
+def test_variables_that_mean_nothing(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(OnceError, match=message):
+        read(**changes)
+
+
+def test_a_run_is_trained_once(volume: Volume) -> None:
+    first, said = trained(volume, State.SUCCEEDED)
+    assert said == [f"run {first.run_id}: async --epochs=5 --seed=7"]
+    second, said = trained(volume, State.SUCCEEDED)
+    assert second.run_id == first.run_id
+    assert said == [f"run {first.run_id} has ended already; it is not trained again"]
+    assert len(requests(volume)) == 1
+
+
+@pytest.mark.parametrize(
+    "changes", [{"LAB_RUN": "async --epochs=6"}, {"LAB_RUN_TERMS": '{"start": {}, "faults": []}'}]
+)
+def test_a_changed_run_is_another_one(volume: Volume, changes: dict[str, str]) -> None:
+    first, _ = trained(volume, State.SUCCEEDED)
+    second, _ = trained(volume, State.SUCCEEDED, **changes)
+    assert second.run_id != first.run_id
+
+
+@pytest.mark.parametrize("state", [State.CANCELLED, State.LOST])
+def test_an_interrupted_run_resumes_from_its_checkpoint(volume: Volume, state: State) -> None:
+    first, _ = trained(volume, state, Cause.INTERRUPTED)
+    checkpoint(volume, first)
+    second, said = trained(volume, State.SUCCEEDED)
+    assert (
+        said[0]
+        == f"run {first.run_id} was interrupted: {second.run_id} resumes from its checkpoint"
+    )
+    assert second.resumed_from == first.run_id
+    # Five epochs of 550 steps on each of two workers.
+    assert second.args == ("--epochs=5", "--seed=7", "--global_steps=5500")
+    kept = {path.name for path in (volume.run(second.run_id) / "checkpoints").iterdir()}
+    assert kept == {"checkpoint", "model-12.index", "model-12.data-00000-of-00001"}
+    third, said = trained(volume, State.SUCCEEDED)
+    assert third.run_id == second.run_id
+    assert "has ended already" in said[0]
+
+
+def test_an_interrupted_run_without_a_checkpoint_starts_anew(volume: Volume) -> None:
+    first, _ = trained(volume, State.LOST)
+    second, said = trained(volume, State.SUCCEEDED)
+    assert said[0] == f"run {first.run_id} was interrupted and left no checkpoint: it starts anew"
+    assert (second.args, second.resumed_from) == (first.args, "")
+
+
+def test_a_run_that_the_user_cancelled_stays_ended(volume: Volume) -> None:
+    first, _ = trained(volume, State.CANCELLED, Cause.INTERRUPTED)
+    cancel(volume, first.run_id, "the user cancelled it")
+    checkpoint(volume, first)
+    second, _ = trained(volume, State.SUCCEEDED)
+    assert second.run_id == first.run_id
+
+
+def test_a_run_that_failed_stays_ended(volume: Volume) -> None:
+    first, _ = trained(volume, State.FAILED, Cause.EXIT_CODE)
+    assert trained(volume, State.SUCCEEDED)[0].run_id == first.run_id
+
+
+def test_a_run_under_way_is_followed_after_a_restart_of_this_service(volume: Volume) -> None:
+    request = read().request
+    submit(volume, request)
+    again, said = trained(volume, State.SUCCEEDED)
+    assert again.run_id == request.run_id
+    assert said == [f"run {request.run_id} is under way"]
+
+
+def test_it_waits_for_the_run_of_somebody_else(volume: Volume) -> None:
+    other = Request("20260101-0000-sync-aaaa", "sync", "mnist_sync.py", (), CLUSTER)
+    submit(volume, other)
+    request, said = trained(volume, State.SUCCEEDED)
+    assert said[0] == f"run {other.run_id} is under way; async starts after it"
+    assert [each.run_id for each in requests(volume)] == [other.run_id, request.run_id]
+
+
+def test_the_report_is_a_table_the_end_and_the_next_command(volume: Volume) -> None:
+    request, _ = trained(volume, State.SUCCEEDED)
+    volume.records(request.run_id, "worker-0").write_text(
+        '{"kind": "step", "local_step": 1200, "global_step": 2400, "loss": 0.25}\n'
+        "no record\n"
+        '{"kind": "final", "accuracy": 0.875}\n'
+    )
+    assert list(report(volume, request)) == [
+        "task      state      local steps  global step    loss  accuracy",
+        "--------  ---------  -----------  -----------  ------  --------",
+        "ps-0      succeeded",
+        "worker-0  succeeded        1,200        2,400  0.2500    0.8750",
+        "worker-1  succeeded",
+        f"run {request.run_id}: succeeded",
+        f"collect it:   python -m lab collect {request.run_id}",
+        "train again:  python -m lab run async",
+    ]
+
+
+def test_the_report_names_the_task_that_failed(volume: Volume) -> None:
+    request, _ = trained(volume, State.SUCCEEDED)
+    end_all(volume, request, State.FAILED, Cause.EXIT_CODE, "exit code 1: a\nb\x1b[31m")
+    lines = list(report(volume, request))
+    assert "ps-0: exit code 1: a\\x0ab\\x1b[31m" in lines
+    assert f"run {request.run_id}: failed" in lines
+
+
+def test_the_report_names_a_result_that_is_missing(volume: Volume) -> None:
+    request, _ = trained(volume, State.SUCCEEDED, LAB_RUN="placement", LAB_RUN_TERMS="{}")
+    lines = list(report(volume, request))
+    assert "not as expected: where they should be" in lines
+    assert f"run {request.run_id}: failed" in lines
