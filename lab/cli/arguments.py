@@ -73,10 +73,12 @@ class Rest:
     Attributes:
         help: What they are.
         known: The program's flags, by the first word of the command line (None: of any program).
+        verbatim: Whether only words behind `--` are handed on, and the first word is no program.
     """
 
     help: str
-    known: Callable[[str | None], Mapping[str, ProgramFlag]]
+    known: Callable[[str | None], Mapping[str, ProgramFlag]] = lambda _program: {}
+    verbatim: bool = False
 
 
 Kind = Flag | Switch | Word | Words | Rest
@@ -286,11 +288,18 @@ def _read(command: str, known: Sequence[Parameter], words: Sequence[str]) -> _Gi
             is_switch = program[name].is_switch
             raw = _value(word, queue, raw, is_switch=is_switch, default=None)
             given.program.append((name, raw))
-        elif rests and given.words and word.startswith("--") and not rests[0].known(given.words[0]):
+        elif _is_of_a_program(rests, given.words, word):
             raise _behind_dashes(command, given.words[0], name)
         else:
             raise _no_option(command, word, name, (*flags, *program), hands_on=bool(program))
     return given
+
+
+def _is_of_a_program(rests: Sequence[Rest], words: Sequence[str], word: str) -> bool:
+    """Whether a flag is meant for a program whose flags are not known here."""
+    if not rests or rests[0].verbatim or not words:
+        return False
+    return word.startswith("--") and not rests[0].known(words[0])
 
 
 def _no_option(

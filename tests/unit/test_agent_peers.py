@@ -250,14 +250,14 @@ def test_leader_without_a_helper(crew: Crew, code: str, exit_code: int) -> None:
         ({"LAB_EXPERIMENT": "async", "LAB_FLAGS": "'"}, "LAB_FLAGS: No closing quotation"),
         (
             {"LAB_EXPERIMENT": "async", "LAB_CLUSTER": '{"ps": ["a:1"]}'},
-            "async needs a job 'worker', which this cluster has not",
+            "async needs the job 'worker'; change `jobs:` of the description",
         ),
         (
             {
                 "LAB_EXPERIMENT": "async",
                 "LAB_CLUSTER": '{"ps": ["a:1"], "worker": ["b:1"], "chief": ["c:1"]}',
             },
-            "async has no use for the job 'chief'; take it out of the description",
+            "async has no use for the job 'chief'; change `jobs:` of the description",
         ),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -37,13 +36,7 @@ from lab.render import (
     write,
 )
 from lab.run.project import cluster_path
-from lab.task.experiments import ProgramFlag
 from lab.task.faults import parse
-
-
-def no_flags(_experiment: str | None) -> Mapping[str, ProgramFlag]:
-    """The flags of the experiment stand behind `--`: the first argument is a file here."""
-    return {}
 
 
 def command(
@@ -69,7 +62,9 @@ def command(
             shows="EXPERIMENT",
         ),
     ] = None,
-    rest: Annotated[tuple[str, ...], Rest("flags of that experiment, behind --", no_flags)] = (),
+    rest: Annotated[
+        tuple[str, ...], Rest("flags of that experiment, behind --", verbatim=True)
+    ] = (),
 ) -> None:
     """Render the description as a compose file."""
     path = cluster_path(cluster, file)
