@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from lab.cluster.model import Job, Node
+from lab.cluster.model import Cluster, Job, Node
 from lab.cluster.problems import Loc, Problem
 from lab.task.text import short
 
@@ -102,6 +102,21 @@ def deal(name: str, node: Node, seats: Sequence[Seat]) -> Deal:
             cards.append(tuple(range(taken, taken + counts[seat.name])))
             taken += counts[seat.name]
     return Deal(tuple(cards))
+
+
+def unused(cluster: Cluster) -> list[str]:
+    """One line for each node with GPUs that none of its tasks uses; empty where all are used.
+
+    Args:
+        cluster: A description without faults.
+    """
+    seats = seats_by_node(cluster.jobs)
+    lines = []
+    for name, node in cluster.nodes.items():
+        used = {card for cards in deal(name, node, seats.get(name, ())).cards for card in cards}
+        if idle := node.gpu_count - len(used):
+            lines.append(f"{name}: {idle} of {gpus(node.gpu_count)} used by no task")
+    return lines
 
 
 def _refused(problem: Problem) -> Deal:

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from lab.cluster import Cluster, load_cluster, parse_cluster
+from lab.cluster.dealing import unused
 from lab.cluster.scalars import plain
 from lab.cluster.schema import FILE, json_schema
 from lab.errors import DescriptionError, InputError
@@ -172,3 +173,20 @@ def test_problems_survive_json() -> None:
             load_cluster(path)
         json.dumps(caught.value.problems).encode()
         assert all(visible(problem) == problem for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "lines"),
+    [
+        ("{ps: {on: [a]}, worker: {on: [b], gpus: 2}}", ["a: 2 of 2 GPUs used by no task"]),
+        (
+            "{worker: {on: [a, b], gpus: 1}}",
+            ["a: 1 of 2 GPUs used by no task", "b: 1 of 2 GPUs used by no task"],
+        ),
+        ("{worker: {on: [a, b]}}", []),
+        ("{worker: {on: [a, a, b, b], share: true}}", []),
+    ],
+)
+def test_gpus_that_no_task_uses_are_counted(jobs: str, lines: list[str]) -> None:
+    text = f"version: 1\nname: x\nnodes: {{a: {{gpus: 2}}, b: {{gpus: 2}}}}\njobs: {jobs}\n"
+    assert unused(parse_cluster(text.encode(), "x.yaml")) == lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lab.cli.options import AsJson, ClusterFile, ClusterWord
 from lab.cli.output import print_json, say
 from lab.cluster import load_cluster
+from lab.cluster.dealing import unused
 from lab.errors import DescriptionError
 from lab.run.project import cluster_path
 
@@ -18,8 +19,19 @@ def command(*, file: ClusterWord = None, cluster: ClusterFile = None, json: AsJs
         if json:
             print_json({"file": str(path), "valid": False, "problems": error.problems})
         raise
+    warnings = unused(described)
     if json:
-        print_json({"file": str(path), "valid": True, "problems": [], "sha256": described.sha256})
+        print_json(
+            {
+                "file": str(path),
+                "valid": True,
+                "problems": [],
+                "warnings": warnings,
+                "sha256": described.sha256,
+            }
+        )
     else:
+        for line in warnings:
+            say(f"warning: {line}")
         tasks = sum(len(job.on) for job in described.jobs.values())
         say(f"{path}: valid: {described.name}, {len(described.nodes)} nodes, {tasks} tasks")
