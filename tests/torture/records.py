@@ -79,9 +79,9 @@ def missing(home: Home) -> list[str]:
 def wrong_sums(home: Home, experiment: str, steps: int) -> list[str]:
     """What does not add up in a run that succeeded.
 
-    Where every attempt came to its end: each of the asked steps was made once, and each update
-    reached the parameters once. An attempt that was killed may have taken a number for a step that
-    it never applied, one at the most.
+    Where every attempt succeeded: each of the asked steps was made once, and each update
+    reached the parameters once. An attempt that was killed, or failed, may have taken a number for a
+    step that it never applied, one at the most, and nobody knows all of its local steps.
     """
     evals = [r for rs in home.records.values() for r in rs if isinstance(r.get("probe"), int)]
     if not evals:
@@ -98,7 +98,7 @@ def wrong_sums(home: Home, experiment: str, steps: int) -> list[str]:
         (task, record.get("attempt", 0)): record
         for task, records in home.records.items()
         for record in records
-        if record.get("kind") == "final"
+        if record.get("kind") == "final" and record.get("status") != "failed"
     }
     killed = len(attempts - finals.keys())
     found = []

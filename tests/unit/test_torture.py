@@ -348,6 +348,13 @@ def test_a_killed_attempt_may_have_taken_one_number_more() -> None:
     assert records.wrong_sums(home_of(kept=kept), "async", 300)
 
 
+def test_an_attempt_that_failed_leaves_its_steps_unknown() -> None:
+    ended = record(2, "final", status="failed", message="no space left")
+    first = [record(0, "start"), record(1, local_step=60, global_step=180), ended]
+    kept = {"worker-0": chief(200, 300, 300), "worker-1": [*first, *worker(0, 0, attempt=1)]}
+    assert records.wrong_sums(home_of(kept=kept), "async", 300) == []
+
+
 def test_how_far_a_training_is() -> None:
     lines = [b'half": 3}', b'{"global_step": 40}', b'{"global_step": 30}', b'{"kind": "event"}']
     assert records.highest_step(lines) == 40
