@@ -26,6 +26,7 @@ from lab.records import PREFIX, Record, RecordError, parse_record
 from lab.task.appending import Appender, Written
 from lab.task.buffering import BufferedAppender
 from lab.task.culprit import Culprit
+from lab.task.echo import NOTICE, is_tensorflow, readable
 from lab.task.identity import Identity
 from lab.task.listings import READY, read_listing
 from lab.task.protocol import LOST_CONTACT
@@ -127,6 +128,7 @@ class Output(threading.Thread):
         self._identity = identity
         self._began = time.monotonic()
         self._writes_records = False
+        self._has_noted = False  # that TensorFlow's own lines are not shown
         self._give_up_at: float | None = None
         self._writing = threading.Lock()
         self._closed = False
@@ -199,14 +201,28 @@ class Output(threading.Thread):
                 if words := short(line):
                     self.last_lines.append(words)
                 record = self._derived(line)
+                people = self._for_people(shown, record)
+            else:
+                people = readable(record)
             if record is not None:
                 self._follow(record, now)
                 signed = self._identity.sign(record, now, elapsed_s)
                 records += json.dumps(signed).encode() + b"\n"
-            echo += visible(shown.removesuffix(b"\r")).encode() + b"\n"
+            if people:
+                echo += people.encode() + b"\n"
         self._append(bytes(records), bytes(log))
         if echo:
             self._echo(bytes(echo))
+
+    def _for_people(self, line: bytes, derived: Record | None) -> str:
+        """A line that is no record, as people see it; "" where they see nothing."""
+        if not is_tensorflow(line):
+            return visible(line.removesuffix(b"\r")) or " "
+        if derived is not None:
+            return readable(derived)
+        notice = "" if self._has_noted else NOTICE
+        self._has_noted = True
+        return notice
 
     def note(self, message: str) -> None:
         """Add an event of the agent's own to the records; nothing once they are closed."""
