@@ -87,6 +87,9 @@ def _changed(data: bytes, rng: random.Random) -> bytes:
     return data[: one.start()] + value + data[one.end() :]
 
 
+_OWN_VARIABLES: Final = r"\$\$|\$\{LAB_(EXPERIMENT|FLAGS):-\}|^\$\{LAB_RUN-[^${}]*\}$"
+
+
 def unsafe(text: str) -> Iterator[str]:
     """What a rendered file must not hold, whatever the description says."""
     if any(visible(line) != line for line in text.split("\n")):
@@ -104,7 +107,7 @@ def unsafe(text: str) -> Iterator[str]:
             if not is_known or (volume["type"] == "bind" and not volume["read_only"]):
                 yield f"{name} mounts {volume}"
         for key, value in service.get("environment", {}).items():
-            if "$" in re.sub(r"\$\$|\$\{LAB_(EXPERIMENT|FLAGS):-\}", "", str(value)):
+            if "$" in re.sub(_OWN_VARIABLES, "", str(value)):
                 yield f"{name} has a variable that compose fills in: {key}"
     for name, network in (document.get("networks") or {}).items():
         if not (network or {}).get("internal"):

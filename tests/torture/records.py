@@ -80,8 +80,8 @@ def wrong_sums(home: Home, experiment: str, steps: int) -> list[str]:
     """What does not add up in a run that succeeded.
 
     Where every attempt succeeded: each of the asked steps was made once, and each update
-    reached the parameters once. An attempt that was killed, or failed, may have taken a number for a
-    step that it never applied, one at the most, and nobody knows all of its local steps.
+    reached the parameters once. An attempt that was killed, or failed, may have taken a number for
+    a step that it never applied, one at the most, and nobody knows all of its local steps.
     """
     evals = [r for rs in home.records.values() for r in rs if isinstance(r.get("probe"), int)]
     if not evals:
