@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -61,6 +62,11 @@ def names_a_program(word: str) -> bool:
     return word.endswith(SUFFIX) or "/" in word
 
 
+def user_path(word: str) -> Path:
+    """A path as a user types it: `~` is the home directory, as far as there is such a user."""
+    return Path(os.path.expanduser(word))  # noqa: PTH111  (pathlib raises where there is none)
+
+
 def read_program(word: str) -> OwnProgram:
     """Find a program and check it, before anything starts.
 
@@ -68,7 +74,7 @@ def read_program(word: str) -> OwnProgram:
         InputError: It is missing, unreadable, not Python, or it or a module beside it that it
             imports has a syntax error.
     """
-    path = Path(word).expanduser()
+    path = user_path(word)
     if path.suffix != SUFFIX:
         raise InputError(f"{path} is no Python program", f"name a file that ends in {SUFFIX}")
     trees = check_syntax(path)

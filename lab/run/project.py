@@ -10,7 +10,7 @@ from typing import Final
 
 from lab.cluster import Cluster, load_cluster
 from lab.errors import InputError
-from lab.run.program import OwnProgram, check_syntax
+from lab.run.program import OwnProgram, check_syntax, user_path
 from lab.task.experiments import EXPERIMENTS, Experiment
 
 DEFAULT_CLUSTER: Final = "cluster.yaml"
@@ -33,7 +33,7 @@ def cluster_path(given: str | None, word: str | None = None) -> Path:
     Raises:
         InputError: There is none, or both are given and differ.
     """
-    if given is not None and word is not None and Path(given).resolve() != Path(word).resolve():
+    if given is not None and word is not None and _real(given) != _real(word):
         raise InputError(
             f"two descriptions are given: {word} and --cluster {given}", "leave out one of them"
         )
@@ -45,6 +45,11 @@ def cluster_path(given: str | None, word: str | None = None) -> Path:
             "go to the project's directory, or name a description with --cluster",
         )
     return path
+
+
+def _real(path: str | Path) -> str:
+    """The path without links; pathlib raises where one leads to itself."""
+    return os.path.realpath(path)
 
 
 def default_name() -> str | None:
@@ -164,7 +169,7 @@ def check_data_dir(given: str | None, wanted: Experiment | None = None) -> Path 
         return None
     if wanted is not None and not wanted.has_data:
         raise InputError(f"experiment {wanted.name!r} reads no data", "leave out --data_dir")
-    path = Path(given).expanduser().resolve()
+    path = Path(_real(user_path(given)))
     if not path.is_dir():
         raise InputError(f"--data_dir: {given} is no directory", "name the one with the IDX files")
     if not os.access(path, os.R_OK | os.X_OK):

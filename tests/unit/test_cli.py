@@ -335,6 +335,22 @@ def test_no_pager_on_a_terminal(project: Path, words: list[str]) -> None:
 # ---- Exit codes and errors
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["validate", "cluster.yaml", "--cluster", "loop"], "two descriptions are given"),
+        (["run", "async", "--data_dir", "loop"], "--data_dir: loop is no directory"),
+        (["run", "async", "--data_dir", "~nobody-here/x"], "~nobody-here/x is no directory"),
+        (["run", "~nobody-here/x.py"], "no program ~nobody-here/x.py"),
+    ],
+)
+def test_links_to_themselves_and_homes_of_nobody(
+    project: Path, words: list[str], message: str
+) -> None:
+    (project / "loop").symlink_to("loop")
+    assert message in refused(lab(project, *words))
+
+
 def test_a_description_with_faults(project: Path) -> None:
     (project / "cluster.yaml").write_text(CLUSTER.replace("nodes:", "node:"))
     done = lab(project, "validate")
