@@ -24,8 +24,9 @@ def open_missing() -> None:
 
 
 def drop_unwritten() -> None:
-    """Forget what standard output could not take; the interpreter would fail on it once more."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    """Forget what a standard stream could not take; the interpreter would fail on it once more."""
+    for stream, number in ((sys.stdout, 1), (sys.stderr, 2)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)

@@ -39,10 +39,12 @@ def test_streams_in_every_combination(
 ) -> None:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     line = f'"{sys.executable}" -m lab {words} {stdin} {stdout} {stderr}'
+    # Without a buffer nothing is left that the interpreter could fail on at its end.
+    buffered = {k: v for k, v in environ(tmp_path).items() if k != "PYTHONUNBUFFERED"}
     done = subprocess.run(
         ["bash", "-c", line],
         cwd=tmp_path,
-        env=environ(tmp_path),
+        env=buffered,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
