@@ -110,7 +110,7 @@ def test_docker_compose_up_trains_once_and_waits_for_more(project: Path) -> None
     with up(project) as until:
         said = until(DONE)
         for worker in ("worker-0", "worker-1", "worker-2"):
-            assert any(worker in line and "local_step=" in line for line in said)
+            assert any(worker in line and "local step 550" in line for line in said)
             assert any(f"{worker}  succeeded" in line for line in said)
         assert any("python -m lab collect" in line for line in said)
         summary = only_run(project)
@@ -131,8 +131,8 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(project: Path) -> None:
     flags = ("--epochs=8", "--record_every=50", "--checkpoint_every=1")
     lab(project, "render", "--gpus", "none", "--run", "async", "--", *flags)
     with up(project) as until:
-        until("global_step=3")
-        until("global_step=4")
+        until("global step 3")
+        until("global step 4")
     with up(project) as until:
         said = until(DONE)
     assert any("was interrupted: " in line and "resumes from" in line for line in said)
