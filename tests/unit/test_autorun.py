@@ -96,6 +96,10 @@ def test_nothing_is_trained_where_nothing_is_asked_for(changes: dict[str, str]) 
         ({"LAB_RUN": "asink"}, "LAB_RUN: no experiment 'asink'; did you mean async"),
         ({"LAB_RUN": "async 'x"}, "LAB_RUN: No closing quotation; write it as in a shell"),
         ({"LAB_RUN": "hello"}, "LAB_RUN: hello needs the job 'local'"),
+        (
+            {"LAB_RUN": "async-fast", "LAB_CLUSTER": '{"ps": ["a:1", "b:1"], "worker": ["c:1"]}'},
+            "LAB_RUN: async-fast needs 1 of the job 'ps', not 2",
+        ),
         ({"LAB_RUN_TERMS": "["}, "LAB_RUN_TERMS is no JSON object; render the description again"),
         (
             {"LAB_RUN_TERMS": '{"faults": ["kill worker-9"]}'},
