@@ -34,7 +34,7 @@ _HEAD: Final = """\
 
 `make hostile` writes this page from `hostile.json`. Each input is made from its seed;
 `python -m tests.hostile KIND --first SEED --inputs 1` repeats one. The commands run in one process
-and have 60 seconds each. `make test` runs small numbers of the same, and programs that do harm.
+and have 180 seconds each. `make test` runs small numbers of the same, and programs that do harm.
 
 - **Tracebacks**: an internal error, or a traceback.
 - **Hangs**: a command that did not end.
