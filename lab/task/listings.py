@@ -86,9 +86,7 @@ _TENSORFLOW = re.compile(
     rb"|[IWE]\d{4} [\d:.]++ ++\d++ [\w./+-]++:\d++"
 )
 _STARTED = re.compile(rb"Started server with target: (\S++)")
-_CHANNELS = re.compile(
-    rb"Initialize (?:HostPorts)?GrpcChannelCache for job (\w++) -> \{([^}]*+)\}"
-)
+_CHANNELS = re.compile(rb"Initialize (?:HostPorts)?GrpcChannelCache for job (\w++) -> \{([^}]*+)\}")
 _NUMBERED = re.compile(rb"\d++ -> ")
 _WAITING = re.compile(
     rb"CreateSession still waiting for response from worker: "
