@@ -29,7 +29,7 @@ test-all: test  ## all tests: also containers, programs of 2017, notebooks, long
 test-gpu: $(VENV)/.dev  ## the inventory of real GPUs against nvidia-smi; says aloud where there is none
 	$(BIN)/python -m pytest tests/gpu -rs
 
-hostile: $(VENV)/.dev  ## 100,000 odd descriptions, 10,000 command lines, 2,000 damaged runs and more (two hours)
+hostile: $(VENV)/.dev  ## 100,000 odd descriptions, 10,000 command lines, 2,000 damaged runs and more (20 minutes)
 	$(BIN)/python -m tests.hostile
 
 torture: $(VENV)/.dev  ## small trainings with one fault each, into docs/evidence/torture.md (Ctrl-C ends it)

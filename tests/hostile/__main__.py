@@ -1,6 +1,6 @@
 """Attacks in large numbers, by hand.
 
-    python -m tests.hostile                       all of them (two hours)
+    python -m tests.hostile                       all of them (20 minutes)
     python -m tests.hostile configs --inputs 1000 [--first 0]
 
 Each kind writes its row of docs/evidence/hostile.md. Exit code 1: something is wrong.

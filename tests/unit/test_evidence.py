@@ -19,6 +19,8 @@ from benchmarks.marks import put
 from lab.cluster import load_cluster
 from lab.sweep.crew import with_workers
 from lab.task.experiments import EXPERIMENTS
+from tests.hostile import table
+from tests.hostile.campaign import KINDS
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/evidence"
@@ -227,3 +229,12 @@ def test_the_sentence_on_full_links_holds_both_rates() -> None:
     assert slow_link.sentence(figures).endswith(
         "3.9 global steps a second simulated, 7.5 measured at a load average of 0.3 before, today"
     )
+
+
+def test_the_page_of_hostile_inputs_says_what_its_rows_say() -> None:
+    rows = table.read()
+    assert {row.kind: row.inputs for row in rows} == {
+        kind: inputs for kind, (_, inputs) in KINDS.items()
+    }
+    assert [row.kind for row in rows if any(row.faults.values())] == []
+    assert table.PAGE.read_text() == table.page(rows)
