@@ -1,9 +1,10 @@
 """Where operations land: each way to say it, and what TensorFlow makes of it.
 
-A worker builds one small graph after the other and runs it with `log_device_placement`. Of that log
-it makes a table, `placement-0.csv` in the run's directory, a row for each operation; and compares
-it with TensorFlow's trace, which tells where each operation did run. Then it lets three strategies
-spread a model's variables over the parameter servers, and adds up the bytes that each server holds.
+A worker builds one small graph after the other and runs it with `log_device_placement`. It prints a
+table of that log, a row for each operation, and writes the table to `placement-0.csv` in the run's
+directory. It compares the log with TensorFlow's trace, which shows where each operation ran. Then
+three strategies spread a model's variables over the parameter servers, and the program adds up the
+bytes that each server holds.
 """
 
 import csv
@@ -34,7 +35,7 @@ if flags.task_index > 0:  # One worker shows it all.
     recorder.write("final", status="succeeded")
     raise SystemExit
 
-table = []  # How it was asked for, the operation, and the device that the log names.
+table = []  # How it was asked for, the operation, the device wanted, and the one in the log.
 not_as_logged = []  # Operations that ran elsewhere.
 
 
@@ -45,9 +46,10 @@ def look(how, operations, **options):
     with placement_log() as placed, tf.Session(server.target, config=config) as session:
         session.run(tf.global_variables_initializer())
         ran = where(session, operations)
-    for name, device in ran.items():
-        table.append((how, name, placed[name]))
-        not_as_logged.extend([name] if placed[name] != device else [])
+    for operation in operations:
+        name = getattr(operation, "op", operation).name
+        table.append((how, name, operation.device, placed[name]))
+        not_as_logged.extend([name] if placed[name] != ran[name] else [])
     return list(ran.values())
 
 
@@ -71,7 +73,7 @@ with tf.Graph().as_default(), tf.device(f"{myself}/device:GPU:99"):
         refused = 0
     except tf.errors.InvalidArgumentError:
         refused = 1
-        table.append(("a GPU that is not there", "wish", "refused"))
+        table.append(("a GPU that is not there", "wish", wish.device, "refused"))
     on += look("the same with soft placement", [wish], allow_soft_placement=True)
     expected += [myself]
 
@@ -121,14 +123,14 @@ for name, strategy in {
         for variable, value in values.items():
             created = tf.get_variable(variable, initializer=value)
             held[tf.DeviceSpec.from_string(created.device).task] += value.nbytes
-            table.append((name, variable, created.device))
+            table.append((name, variable, created.device, "not run"))
     for index, count in enumerate(held):
         recorder.write("result", name=f"bytes on ps-{index}, {name}", value=count)
 
 # ---- 5. The table.
-for how, operation, device in table:
-    print(f"{how:<30} {operation:<16} {device}")
+for row in [("how", "operation", "wanted", "got"), *table]:
+    print("{:<28} {:<21} {:<32} {}".format(*row))
 if run_dir := run_directory():
     with (run_dir / f"placement-{flags.task_index}.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([("how", "operation", "device"), *table])
+        csv.writer(file).writerows([("how", "operation", "wanted", "got"), *table])
 recorder.write("final", status="succeeded")

@@ -54,6 +54,7 @@ def placement_log():
             os.close(before)
             caught.seek(0)
             for line in caught.read().decode().splitlines():
-                print(line)
                 if match := PLACED.fullmatch(line):
                     placed[match[1]] = match[2].replace("/replica:0", "")
+                else:
+                    print(line)

@@ -306,11 +306,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
         ),
         Command(
             "logs",
-            ENVIRONMENT,
-            "what the tasks print",
+            RUN,
+            "the lines that programs printed, of a run or of an environment",
             (
-                ("lab logs --task worker-0 --tail 20", "the last lines of one task"),
-                ("lab logs --follow", "all tasks, until Ctrl-C"),
+                ("lab logs last --task worker-0", "one task of the newest run"),
+                ("lab logs --follow", "all tasks of the environment, until Ctrl-C"),
             ),
             "logs",
         ),

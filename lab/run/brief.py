@@ -13,6 +13,7 @@ from lab.backends import Say
 from lab.run.cells import loss, whole
 from lab.run.directory import RunInfo
 from lab.run.lifecycle import NoView
+from lab.run.printed import prefixed
 from lab.run.progress import TaskProgress
 from lab.task.protocol import TaskStatus
 from lab.task.states import State, run_state
@@ -55,6 +56,12 @@ class BriefView(NoView):
         progress = self._progress.setdefault(task, TaskProgress(task))
         for record in records:
             progress.add(dict(record))
+
+    def printed(self, task: str, lines: Sequence[str]) -> None:
+        """Lines of a task's program."""
+        width = max(map(len, self._states), default=0)
+        for line in lines:
+            self.notice(prefixed(task, width, line))
 
     def status(self, status: TaskStatus) -> None:
         """A task's new state."""

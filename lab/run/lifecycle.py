@@ -17,6 +17,7 @@ from lab.backends import Environment
 from lab.errors import LabError
 from lab.run.collect import Collector, sizes_at_home, task_of
 from lab.run.directory import RunDir, RunInfo
+from lab.run.printed import PrintedLines
 from lab.run.progress import LineReader
 from lab.run.summary import Summary, read_statuses, sum_up, write_summary
 from lab.task.appending import Written
@@ -30,6 +31,9 @@ class View(Protocol):
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
         """New records of a task."""
+
+    def printed(self, task: str, lines: Sequence[str]) -> None:
+        """Lines that a task's program printed, safe to show."""
 
     def status(self, status: TaskStatus) -> None:
         """A task's new state."""
@@ -51,6 +55,9 @@ class NoView:
     """Nobody watches."""
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        """Nothing."""
+
+    def printed(self, task: str, lines: Sequence[str]) -> None:
         """Nothing."""
 
     def status(self, status: TaskStatus) -> None:
@@ -157,11 +164,13 @@ def bring_home(
         LabError: The environment has gone, or the disk is full; what came is kept.
     """
     readers: dict[str, LineReader] = {}
+    printed = PrintedLines(run.run_id, view.printed, view.notice)
     statuses = read_statuses(run, run.read(), skip_damaged=True)
 
     def appended(path: str, data: bytes) -> None:
-        task = task_of(path, "tasks", ".jsonl")
-        if task:
+        if task := task_of(path, "logs", ".log"):
+            printed.feed(task, data)
+        if task := task_of(path, "tasks", ".jsonl"):
             records = list(readers.setdefault(task, LineReader()).feed(data))
             if records:
                 view.records(task, records)
@@ -171,6 +180,9 @@ def bring_home(
             # What is on the volume is not what came before: from here on it counts anew.
             readers.pop(task, None)
             view.forget(task)
+            appended(path, data)
+        if task := task_of(path, "logs", ".log"):
+            printed.forget(task)
             appended(path, data)
         if task_of(path, "status", ".json"):
             status = TaskStatus.from_json(data.decode("utf-8", errors="replace"))
@@ -188,6 +200,7 @@ def bring_home(
         view.tick()
         steps = [each.global_step for each in statuses.values() if each.global_step is not None]
         tick(max(steps, default=None))
+    printed.close()
     info = run.read()
     left = tuple(collector.left.values())
     collected = info.collected or _all_ended(info, read_statuses(run, info))

@@ -19,6 +19,7 @@ from lab.run.cells import loss, percent, rate, state_cell, table, whole
 from lab.run.directory import RunInfo
 from lab.run.gpu_use import cards_of
 from lab.run.lifecycle import View, explain
+from lab.run.printed import prefixed
 from lab.run.progress import TaskProgress
 from lab.signals import around_a_stop
 from lab.task.protocol import TaskStatus
@@ -58,6 +59,7 @@ class _Tasks:
         self.epochs = info.hyperparameters.get("epochs")
         self.progress = {task: TaskProgress(task) for task in info.task_names()}
         self.statuses = {task: TaskStatus(task, State.PENDING) for task in self.progress}
+        self.width = max(map(len, self.progress), default=0)
         self.heard: dict[str, float] = {}
         self.holds_cards = bool(cards_of(info))
         self._gpus: tuple[float, Mapping[str, float]] = (0.0, {})
@@ -146,6 +148,14 @@ class LiveView:
         """New records of a task."""
         self._tasks.add(task, records)
 
+    def printed(self, task: str, lines: Sequence[str]) -> None:
+        """Lines of a task's program, above the table; a terminal that was closed ends nothing."""
+        text = Text("\n").join(
+            Text.assemble((prefixed(task, self._tasks.width, ""), "dim"), line) for line in lines
+        )
+        with suppress(OSError):
+            self._live.console.print(text)
+
     def status(self, status: TaskStatus) -> None:
         """A task's new state."""
         self._tasks.statuses[status.task] = status
@@ -219,6 +229,12 @@ class PlainView:
         if new_epoch or now - self._said.get(task, -PLAIN_EVERY_S) >= PLAIN_EVERY_S:
             self._epochs[task], self._said[task] = progress.epoch, now
             self.notice(f"{task}: {self._where(task)}")
+
+    def printed(self, task: str, lines: Sequence[str]) -> None:
+        """Lines of a task's program; a reader who has gone ends nothing."""
+        text = "\n".join(prefixed(task, self._tasks.width, line) for line in lines)
+        with suppress(OSError):
+            print(text, file=self._stream, flush=True)
 
     def status(self, status: TaskStatus) -> None:
         """A task's new state."""

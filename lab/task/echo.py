@@ -32,9 +32,20 @@ _NUMBERS: Final = (
 )
 
 
-def is_tensorflow(line: bytes) -> bool:
-    """Whether TensorFlow's runtime printed a line; a fatal one counts as the program's."""
-    return _TENSORFLOW.match(line) is not None
+class TensorFlowLines:
+    """Recognizes the lines of TensorFlow's runtime in a log, read in order."""
+
+    def __init__(self) -> None:
+        self._advice_follows = False
+
+    def has(self, line: bytes) -> bool:
+        """Whether the next line of the log is one; a fatal error counts as the program's."""
+        if self._advice_follows:
+            self._advice_follows = False
+            return True
+        # Behind a warning of deprecation, advice follows in a line without any mark.
+        self._advice_follows = line.rstrip() == b"Instructions for updating:"
+        return self._advice_follows or _TENSORFLOW.match(line) is not None
 
 
 def readable(record: Record) -> str:

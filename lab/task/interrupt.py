@@ -12,7 +12,7 @@ from typing import Final
 EXIT_CODE: Final = 130
 """What a shell reports of a program that Ctrl-C ended."""
 
-_WORDS: Final = {signal.SIGINT: "interrupted", signal.SIGTERM: "told to end"}
+_SIGNALS: Final = frozenset({signal.SIGINT, signal.SIGTERM})
 _SHELLS_OWN: Final = 128
 
 
@@ -28,20 +28,21 @@ class Leaving:
 
     def leave(self, number: int) -> None:
         """Do it, and end the process; what hangs in it is ended by whoever asked."""
-        words = _WORDS[signal.Signals(number)]
+        # SIGTERM is how a parameter server ends in every run: there is nothing to report.
+        lines = ["interrupted"] if number == signal.SIGINT else []
         if self._action is not None:
             try:
                 self._action()
             except Exception as error:  # noqa: BLE001 (it leaves either way, and says why)
-                words += f"; {type(error).__name__}: {error}".splitlines()[0]
+                lines += f"{type(error).__name__}: {error}".splitlines()[:1]
         sys.stdout.flush()
-        os.write(2, f"{words}\n".encode())
+        os.write(2, "".join(f"{line}\n" for line in lines).encode())
         # Not sys.exit: the main thread is inside TensorFlow, and would never hear of it.
         os._exit(_SHELLS_OWN + number)
 
 
 def leave_on_interrupt() -> Leaving:
-    """Make Ctrl-C and SIGTERM end the program soon: one line, exit code 130 or 143, no traceback.
+    """Make Ctrl-C and SIGTERM end the program soon: exit code 130 or 143, no traceback.
 
     Python's own KeyboardInterrupt waits until the running call returns, and `Server.join` and a
     `Session.run` that waits for other tasks may never return. So a thread of its own waits for
@@ -54,7 +55,7 @@ def leave_on_interrupt() -> Leaving:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
-    for number in _WORDS:
+    for number in _SIGNALS:
         # A shell started it in the background: Ctrl-C is meant for another program then.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
@@ -64,6 +65,6 @@ def leave_on_interrupt() -> Leaving:
 
 def _wait(reader: int, leaving: Leaving) -> None:
     # Of other signals the byte tells, too: a child that ended, a terminal whose size has changed.
-    while (number := os.read(reader, 1)[0]) not in _WORDS:
+    while (number := os.read(reader, 1)[0]) not in _SIGNALS:
         pass
     leaving.leave(number)

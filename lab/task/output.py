@@ -26,7 +26,7 @@ from lab.records import PREFIX, Record, RecordError, parse_record
 from lab.task.appending import Appender, Written
 from lab.task.buffering import BufferedAppender
 from lab.task.culprit import Culprit
-from lab.task.echo import NOTICE, is_tensorflow, readable
+from lab.task.echo import NOTICE, TensorFlowLines, readable
 from lab.task.identity import Identity
 from lab.task.listings import READY, read_listing
 from lab.task.protocol import LOST_CONTACT
@@ -128,6 +128,7 @@ class Output(threading.Thread):
         self._identity = identity
         self._began = time.monotonic()
         self._writes_records = False
+        self._of_tensorflow = TensorFlowLines()
         self._has_noted = False  # that TensorFlow's own lines are not shown
         self._give_up_at: float | None = None
         self._writing = threading.Lock()
@@ -216,7 +217,7 @@ class Output(threading.Thread):
 
     def _for_people(self, line: bytes, derived: Record | None) -> str:
         """A line that is no record, as people see it; "" where they see nothing."""
-        if not is_tensorflow(line):
+        if not self._of_tensorflow.has(line):
             return visible(line.removesuffix(b"\r")) or " "
         if derived is not None:
             return readable(derived)

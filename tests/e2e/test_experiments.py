@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from lab.task.data import load_mnist
+from lab.task.echo import TensorFlowLines
 from tests import oracle
 from tests.agents import processes_with
 from tests.commands import ROOT, lab
@@ -54,6 +55,11 @@ class Project:
     def messages(self, task: str) -> list[str]:
         return [each["message"] for each in self.records(task) if each["kind"] == "event"]
 
+    def log(self, task: str) -> list[str]:
+        lines = (self.home() / f"logs/{task}.log").read_bytes().splitlines()
+        of_tensorflow = TensorFlowLines()
+        return [line.decode() for line in lines if not of_tensorflow.has(line)]
+
     def losses(self, task: str) -> list[float]:
         return [each["loss"] for each in self.records(task) if each["kind"] == "step"]
 
@@ -85,7 +91,7 @@ def test_servers_greet_each_other_and_end(project: Project) -> None:
     summary = project.run("hello", "hello")
     greetings = [f"hello from /job:local/task:{index}" for index in range(3)]
     for task in ("local-0", "local-1", "local-2"):
-        assert [each for each in project.messages(task) if "hello" in each] == greetings
+        assert project.log(task) == greetings
     found = [each for each in summary["results"] if each["name"] == "tasks that greeted"]
     assert [(each["task"], each["value"]) for each in found] == [
         ("local-0", 3),
@@ -99,7 +105,7 @@ def test_a_cluster_of_one_needs_no_list(project: Project) -> None:
     one = "version: 1\nname: one\nnodes: {tf1: {}}\njobs: {local: {on: [tf1]}}\n"
     (project.path / "clusters/one.yaml").write_text(one)
     assert results(project.run("hello", "one")) == {"tasks that greeted": 1}
-    assert "hello from /job:localhost/task:0" in project.messages("local-0")
+    assert project.log("local-0") == ["hello from /job:localhost/task:0"]
 
 
 @in_containers_too
@@ -165,12 +171,16 @@ def test_operations_land_where_they_are_sent_and_strategies_spread_bytes(project
     rows = (project.home() / "placement-0.csv").read_text().splitlines()
     # The device setter takes the servers in turn.
     for index, name in enumerate(("weights1", "biases1", "weights2", "biases2")):
-        device = f"/job:ps/task:{index % 2}/device:CPU:0"
-        assert f"replica_device_setter,{name},{device}" in rows
+        server, worker = f"/job:ps/task:{index % 2}", "/job:worker/task:0"
+        assert f"replica_device_setter,{name},{server},{server}/device:CPU:0" in rows
         norm = f"replica_device_setter,norm_{name}/Squeeze"
-        assert f"{norm},/job:worker/task:0/device:CPU:0" in rows
-    assert "tf.device,part,/job:ps/task:0/device:CPU:0" in rows
-    assert "a GPU that is not there,wish,refused" in rows
+        assert f"{norm},{worker},{worker}/device:CPU:0" in rows
+    assert "tf.device,part,/job:ps,/job:ps/task:0/device:CPU:0" in rows
+    assert "a GPU that is not there,wish,/job:worker/task:0/device:GPU:99,refused" in rows
+    # The program prints the same table.
+    assert [line.split() for line in project.log("worker-0")] == [
+        row.replace(",", " ").split() for row in rows
+    ]
 
 
 def test_one_parameter_server_holds_all(project: Project) -> None:

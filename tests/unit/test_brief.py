@@ -91,3 +91,9 @@ def test_a_notebook_changes_one_piece_of_output(monkeypatch: pytest.MonkeyPatch)
     for line in ("a", "", "b"):
         draw(line)
     assert shown == [("display", {"text/plain": "a"}), ("update", {"text/plain": "b"})]
+
+
+def test_lines_of_programs_get_lines_of_their_own() -> None:
+    said: list[str] = []
+    BriefView(INFO, [].append, said.append).printed("worker-0", ["one", "two"])
+    assert said == ["worker-0  | one", "worker-0  | two"]

@@ -190,3 +190,19 @@ def test_what_a_task_waits_for_stands_in_its_row() -> None:
     assert drawn(view, 100)[-1].endswith("waits for worker-0")
     assert all(len(line) <= 80 for line in drawn(view, 80))
     assert "waits for w" in drawn(view, 80)[-1]
+
+
+def test_lines_of_programs_stand_above_the_table_and_are_no_markup() -> None:
+    stream = io.StringIO()
+    view = LiveView(info(), Console(file=stream, width=80, force_terminal=False))
+    view.printed("ps-0", [*BRACKETS, "two"])
+    assert stream.getvalue().splitlines() == [f"ps-0      | {line}" for line in (*BRACKETS, "two")]
+
+
+def test_the_plain_view_prints_lines_of_programs_as_they_are() -> None:
+    stream = io.StringIO()
+    PlainView(info(), stream).printed("worker-1", ["  " + "x" * 900, BRACKETS[0]])
+    assert stream.getvalue().splitlines() == [
+        "worker-1  |   " + "x" * 900,
+        f"worker-1  | {BRACKETS[0]}",
+    ]

@@ -1,48 +1,91 @@
-"""`lab logs`."""
+"""`lab logs [RUN]`."""
 
 from __future__ import annotations
 
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from lab.backends import Environment
 from lab.backends.choose import backends, named
-from lab.cli.arguments import Flag, Switch
-from lab.cli.options import EnvironmentName
+from lab.cli.arguments import Flag, Switch, Word
+from lab.cli.options import EnvironmentName, RunsDir
+from lab.cli.output import say
 from lab.cli.times import moment
 from lab.cli.values import count
 from lab.errors import InputError
+from lab.run.directory import RunDir, find_run, runs_dir
+from lab.run.printed import lines_of, prefixed, readable, tensorflow_notice
 from lab.run.project import default_name
+from lab.task.echo import TensorFlowLines
 from lab.task.text import visible
 
 
 def command(
     *,
+    run: Annotated[
+        str | None,
+        Word("a run's id, a unique beginning of it, or last (default: the environment's tasks)"),
+    ] = None,
     task: Annotated[
         str | None, Flag("one task, or several with commas (default: all)", shows="TASK")
     ] = None,
-    follow: Annotated[bool, Switch("go on until Ctrl-C", short="-f")] = False,
+    tensorflow: Annotated[bool, Switch("of a run: TensorFlow's own lines, too")] = False,
+    follow: Annotated[bool, Switch("of an environment: go on until Ctrl-C", short="-f")] = False,
     tail: Annotated[
         int | None, Flag("only so many last lines of each task", count, shows="N", short="-n")
     ] = None,
     since: Annotated[
         float | None,
-        Flag("only what was said since then: 10m, 1h30m, 14:05, 2026-11-21T14:05", moment),
+        Flag("of an environment: lines since then: 10m, 1h30m, 14:05, 2026-11-21T14:05", moment),
     ] = None,
     name: EnvironmentName = None,
+    runs_dir_: RunsDir = None,
 ) -> None:
-    """Print what the tasks of an environment print."""
+    """Print what the programs of a run, or the tasks of an environment, print."""
+    if run is not None:
+        for given, flag in ((follow, "--follow"), (since is not None, "--since"), (name, "--name")):
+            if given:
+                raise InputError(f"{flag} is for the tasks of an environment", "leave the run out")
+        _of_run(find_run(run, runs_dir(runs_dir_)), task, tail, tensorflow=tensorflow)
+        return
+    if tensorflow or runs_dir_:
+        flag = "--tensorflow" if tensorflow else "--runs-dir"
+        raise InputError(f"{flag} is for a run", "name it: `lab logs last`")
     environment = named(name, default_name(), backends())
-    for line in environment.logs(_tasks(task, environment), follow=follow, tail=tail, since=since):
+    there = [each.task for each in environment.tasks()]
+    tasks = _tasks(task, there, f"environment {environment.project!r}")
+    for line in environment.logs(tasks, follow=follow, tail=tail, since=since):
         print(visible(line.rstrip("\r\n")), flush=follow)
 
 
-def _tasks(given: str | None, environment: Environment) -> list[str]:
-    there = [task.task for task in environment.tasks()]
-    wanted = there if given is None else [word.strip() for word in given.split(",")]
+def _of_run(run: RunDir, given: str | None, tail: int | None, *, tensorflow: bool) -> None:
+    info = run.read()
+    tasks = _tasks(given, info.task_names(), f"run {run.run_id}")
+    width = max(map(len, tasks), default=0)
+    found: Counter[bool] = Counter()  # lines of TensorFlow's, and others
+
+    def shown(task: str) -> Iterator[bytes]:
+        of_tensorflow = TensorFlowLines()
+        for line in lines_of(run.log(task)):
+            is_noise = of_tensorflow.has(line)
+            found[is_noise] += 1
+            if tensorflow or not is_noise:
+                yield line
+
+    for task in tasks:
+        for line in shown(task) if tail is None else deque(shown(task), tail):
+            print(prefixed(task, width, readable(line)))
+    if found[True] and not tensorflow:
+        say(tensorflow_notice(run.run_id))
+    elif not found:
+        say(f"no program of run {run.run_id} printed a line; `lab show {run.run_id}` has its table")
+    if not info.state.ended:
+        say(f"run {run.run_id} has not ended: `lab attach {run.run_id}` collects the rest")
+
+
+def _tasks(given: str | None, there: Sequence[str], where: str) -> list[str]:
+    wanted = list(there) if given is None else [word.strip() for word in given.split(",")]
     for task in wanted:
         if task not in there:
-            raise InputError(
-                f"environment {environment.project!r} has no task {task!r}",
-                f"its tasks are {', '.join(there)}",
-            )
+            raise InputError(f"{where} has no task {task!r}", f"its tasks are {', '.join(there)}")
     return wanted
