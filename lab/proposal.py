@@ -139,6 +139,8 @@ def propose(inventory: Inventory, name: str, wishes: Wishes, *, schema: str | No
     lines += ["", "# One task per entry: the node that it runs on.", "jobs:"]
     lines += _job("ps", layout.ps, "")
     lines += _job("worker", layout.workers, _worker_keys(layout))
+    lines += ["", "# `docker compose up` trains this by itself; then it waits for more runs."]
+    lines += ["run: {experiment: async, flags: {epochs: 5}}"]
     return "\n".join(lines) + "\n"
 
 

@@ -66,6 +66,12 @@ def shape(gpus: int, *, cpus: int = 64) -> tuple[int, int, int]:
 # ---- What a box gets
 
 
+def test_docker_compose_up_trains_a_proposal_by_itself() -> None:
+    training = made(box(4)).run
+    assert training is not None
+    assert (training.experiment, dict(training.flags)) == ("async", {"epochs": "5"})
+
+
 @pytest.mark.parametrize(
     ("gpus", "expected"),
     [
