@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from lab.backends.compose import ComposeBackend
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_S = 300.0
@@ -51,3 +56,32 @@ def lab(project: Path, *words: str, code: int = 0) -> tuple[str, str]:
         raise
     assert process.returncode == code, err[-4000:]
     return out, err
+
+
+def call(project: Path, *command: str | Path, **variables: str) -> str:
+    """What another program prints to its standard output in a project; it must succeed."""
+    done = subprocess.run(
+        command,
+        cwd=project,
+        env={**environ(project), **variables},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@contextmanager
+def project_named(name: str, folder: Path) -> Iterator[Path]:
+    """A copy of the project in a folder, whose containers have a name of their own."""
+    for part in ("scripts", "data"):
+        shutil.copytree(ROOT / part, folder / part)
+    text = (ROOT / "cluster.yaml").read_text()
+    assert "name: mnist" in text
+    (folder / "cluster.yaml").write_text(text.replace("name: mnist", f"name: {name}"))
+    yield folder
+    left = ComposeBackend().find_volume(name)
+    if left is not None:
+        left.down(lambda line: None)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from lab.backends.compose import ComposeBackend
-from tests.engine import ROOT
+from tests.commands import lab, project_named
 
 pytestmark = [pytest.mark.engine, pytest.mark.tensorflow]
 
@@ -28,33 +24,8 @@ DONE = "the environment waits for further runs"
 
 @pytest.fixture
 def project(image: str, tmp_path: Path) -> Iterator[Path]:
-    """A copy of the project that has a name of its own."""
-    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
-    shutil.copytree(ROOT / "data", tmp_path / "data")
-    text = (ROOT / "cluster.yaml").read_text()
-    (tmp_path / "cluster.yaml").write_text(text.replace("name: mnist", f"name: {NAME}"))
-    yield tmp_path
-    left = ComposeBackend().find_volume(NAME)
-    if left is not None:
-        left.down(lambda line: None)
-
-
-def call(project: Path, *command: str) -> str:
-    done = subprocess.run(
-        command,
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
-
-
-def lab(project: Path, *words: str) -> str:
-    return call(project, sys.executable, "-m", "lab", *words)
+    with project_named(NAME, tmp_path) as folder:
+        yield folder
 
 
 @contextmanager
@@ -149,7 +120,7 @@ def test_it_recreates_no_task_of_an_environment_of_lab_up(project: Path) -> None
     lab(project, "render", "--gpus", "none", "--run", "async", "--", "--epochs=1")
     lab(project, "up", "--gpus", "none")
     before = ids()
-    assert json.loads(lab(project, "ls", "--json"))[0]["runs"] == 0
+    assert json.loads(lab(project, "ls", "--json")[0])[0]["runs"] == 0
     with up(project) as until:
         until(DONE)
         assert ids() == before

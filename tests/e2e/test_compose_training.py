@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lab.backends.compose import ComposeBackend
-from tests.engine import ROOT
+from tests.commands import call, lab, project_named
 
 pytestmark = [pytest.mark.engine, pytest.mark.tensorflow]
 
@@ -25,35 +21,8 @@ PATIENCE_S = 300
 
 @pytest.fixture(scope="module")
 def project(image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of the project that has a name of its own."""
-    folder = tmp_path_factory.mktemp("project")
-    shutil.copytree(ROOT / "scripts", folder / "scripts")
-    shutil.copytree(ROOT / "data", folder / "data")
-    text = (ROOT / "cluster.yaml").read_text()
-    assert "name: mnist" in text
-    (folder / "cluster.yaml").write_text(text.replace("name: mnist", f"name: {NAME}"))
-    yield folder
-    left = ComposeBackend().find_volume(NAME)
-    if left is not None:
-        left.down(lambda line: None)
-
-
-def call(project: Path, *command: str | Path, **variables: str) -> str:
-    done = subprocess.run(
-        command,
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout
-
-
-def lab(project: Path, *words: str) -> str:
-    return call(project, sys.executable, "-m", "lab", *words)
+    with project_named(NAME, tmp_path_factory.mktemp("project")) as folder:
+        yield folder
 
 
 def labelled() -> list[str]:
@@ -66,7 +35,7 @@ def labelled() -> list[str]:
 
 
 def run(project: Path, experiment: str, *flags: str) -> dict[str, Any]:
-    said = lab(project, "run", experiment, "--seed", "7", "--json", *flags)
+    said, _ = lab(project, "run", experiment, "--seed", "7", "--json", *flags)
     summary: dict[str, Any] = json.loads(said.splitlines()[-1])
     assert summary["backend"] == "compose"
     assert summary["state"] == "succeeded"
@@ -90,7 +59,7 @@ def test_render_up_run_down(project: Path) -> None:
     assert (home / "docker-compose.yml").read_text() == (project / "docker-compose.yml").read_text()
     assert list((home / "model").iterdir())
     # What was up before the run stays up.
-    assert f'"name": "{NAME}"' in lab(project, "ls", "--json")
+    assert f'"name": "{NAME}"' in lab(project, "ls", "--json")[0]
     lab(project, "down", NAME)
     assert labelled() == []
 
