@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from lab.errors import InputError
 from lab.task.protocol import chief_of
+from lab.task.text import suggestion
 from lab.task.when import When, parse_when
 
 PS: Final = "ps"
@@ -85,8 +85,7 @@ def check_start(start: Mapping[str, str], tasks: Sequence[str]) -> None:
     """
     for task, text in start.items():
         if task not in tasks:
-            near = difflib.get_close_matches(task, tasks, n=1)
-            mend = f"did you mean {near[0]}?" if near else f"there are {', '.join(tasks)}"
+            mend = suggestion(task, tasks).strip() or f"there are {', '.join(tasks)}"
             raise InputError(f"--start: there is no task {task!r}", mend)
         if message := untimely(task, parse_when(text), tasks):
             raise InputError(f"--start: {task}: {message.partition('; ')[0]}", "give it a time")

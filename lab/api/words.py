@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -13,6 +12,7 @@ from lab.schedule import parse_start
 from lab.task.experiments import Experiment
 from lab.task.faults import Fault
 from lab.task.policy import Policy, parse_policy
+from lab.task.text import suggestion
 
 T = TypeVar("T")
 
@@ -31,11 +31,9 @@ def program_words(experiment: Experiment, flags: Mapping[str, object]) -> tuple[
     for name, value in flags.items():
         flag = experiment.flags.get(name)
         if flag is None:
-            near = difflib.get_close_matches(name, experiment.flags, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
             raise InputError(
                 f"{experiment.name!r} has no flag {name!r}",
-                f"{hint}see `lab experiments {experiment.name}`",
+                f"{suggestion(name, experiment.flags)}see `lab experiments {experiment.name}`",
             )
         raw = str(value).lower() if isinstance(value, bool) else str(value)
         parsed = read(name, flag.parse, raw)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from lab import __version__, signals
 from lab.cli import arguments, catalogue, failures, help  # noqa: A004  (the module is named for it)
 from lab.errors import InputError
+from lab.task.text import suggestion
 
 
 def main(argv: Sequence[str]) -> int:
@@ -56,7 +57,7 @@ def _dispatch(words: list[str]) -> None:
         name, rest = rest[0], ["--help", *rest[1:]]
     command = catalogue.COMMANDS.get(name)
     if command is None:
-        near = arguments.suggestion(name, catalogue.COMMANDS)
+        near = suggestion(name, catalogue.COMMANDS)
         what = f"no option {name!r}" if name.startswith("-") else f"no command {name!r}"
         raise InputError(what, f"{near}see `lab --help`")
     function = _load(command)

@@ -13,7 +13,6 @@ The words are matched with these parameters, all faults are refused, and Fire re
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 from argparse import ArgumentTypeError
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from lab.cli.values import boolean, text
 from lab.errors import InputError
+from lab.task.text import suggestion
 
 if TYPE_CHECKING:
     from lab.task.experiments import ProgramFlag
@@ -118,12 +118,6 @@ def parameters(function: Callable[..., None]) -> list[Parameter]:
         required = parameter.default is inspect.Parameter.empty
         found.append(Parameter(parameter.name, kind, required, parameter.default))
     return found
-
-
-def suggestion(word: str, among: Iterable[str]) -> str:
-    """`did you mean '…'? ` or nothing."""
-    near = difflib.get_close_matches(word, list(among), n=1)
-    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def asks_for_help(words: Sequence[str]) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.task.text import clipped, short
+from lab.task.text import clipped, nearest, short
 
 Loc = tuple[str | int, ...]
 """The way from the top of a description to a value: keys and positions in lists."""
@@ -57,9 +56,8 @@ class Problem:
         if not self.word or not self.candidates:
             return ""
         known = list(self.candidates[:_CANDIDATES])
-        close = difflib.get_close_matches(self.word[:60].lower(), known, n=1)
-        if close:
-            return f"; did you mean {quoted(close[0])}?"
+        if near := nearest(self.word[:60].lower(), known):
+            return f"; did you mean {quoted(near)}?"
         listed = ", ".join(bare(name) for name in known[:8])
         return f"; known: {listed}{', …' if len(known) > 8 else ''}"  # noqa: PLR2004
 

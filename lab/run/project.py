@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from lab.cluster import Cluster, load_cluster
 from lab.errors import InputError
 from lab.run.program import OwnProgram, check_syntax, user_path
 from lab.task.experiments import EXPERIMENTS, Experiment
+from lab.task.text import suggestion
 
 DEFAULT_CLUSTER: Final = "cluster.yaml"
 SCRIPTS: Final = "scripts"
@@ -83,8 +83,7 @@ def experiment(name: str) -> Experiment:
     """
     found = EXPERIMENTS.get(name)
     if found is None:
-        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = suggestion(name, EXPERIMENTS)
         raise InputError(
             f"no experiment {name!r}",
             f"{hint}see `lab experiments`; a program of your own is named by its path, {name}.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from argparse import ArgumentTypeError
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Final
 from lab.cluster.model import MAX_TASKS
 from lab.errors import InputError
 from lab.task.experiments import Experiment
-from lab.task.text import short
+from lab.task.text import short, suggestion
 
 WORKERS: Final = "workers"
 """The one quantity that is no flag of a program: how many tasks job `worker` has."""
@@ -83,8 +82,7 @@ def check_over(over: Over, experiment: Experiment, fixed: Collection[str]) -> No
     known = [WORKERS, *experiment.flags]
     for name, values in over.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+            hint = suggestion(name, known)
             raise InputError(
                 f"--over: experiment {experiment.name!r} has no flag {short(name)!r}",
                 f"{hint}see `lab experiments {experiment.name}`, or vary {WORKERS}",

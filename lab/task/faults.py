@@ -19,7 +19,6 @@ that the fault then carries; agents take nothing that is still random.
 
 from __future__ import annotations
 
-import difflib
 import random
 import re
 import secrets
@@ -29,6 +28,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
+from lab.task.text import suggestion
 from lab.task.when import When, parse_when, span
 
 DONE: Final = "fault: "
@@ -198,7 +198,7 @@ def resolve(fault: Fault, places: Mapping[str, str], seed: int) -> Fault:
             fault = replace(fault, when=moment, between=None)
     if fault.target not in places and fault.target not in places.values():
         nodes = tuple(dict.fromkeys(places.values()))
-        near = _near(fault.target, (*places, *nodes))
+        near = suggestion(fault.target, (*places, *nodes))
         there = f"{', '.join(places)} on {', '.join(nodes)}"
         raise ValueError(f"no task and no node {fault.target!r}; {near}there are {there}")
     if fault.kind.on_network:
@@ -261,7 +261,7 @@ def _kind(name: str) -> Kind:
         return Kind(name)
     except ValueError:
         kinds = ", ".join(Kind)
-        raise ValueError(f"no fault {name!r}; {_near(name, Kind)}there are {kinds}") from None
+        raise ValueError(f"no fault {name!r}; {suggestion(name, Kind)}there are {kinds}") from None
 
 
 def _how(kind: Kind, raw: str) -> dict[str, Any]:
@@ -292,7 +292,9 @@ def _link(parts: Sequence[str]) -> dict[str, Any]:
     for part in (part for part in parts if "=" in part):
         name, _, raw = part.partition("=")
         if name not in readers:
-            raise ValueError(f"a link has no {name!r}; {_near(name, readers)}it has rate and delay")
+            raise ValueError(
+                f"a link has no {name!r}; {suggestion(name, readers)}it has rate and delay"
+            )
         attribute, units, most = readers[name]
         if attribute in found:
             raise ValueError(f"the {name} of a link is given twice; give it once")
@@ -371,8 +373,3 @@ def _moment(words: list[str]) -> tuple[When | None, tuple[float, float] | None]:
             return None, between
         case _:
             raise ValueError(f"{' '.join(words)!r} says not when; write {_TIMES}")
-
-
-def _near(word: str, among: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, [str(each) for each in among], n=1)
-    return f"did you mean {near[0]!r}? " if near else ""

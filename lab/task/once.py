@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Sequence
 
@@ -14,7 +13,7 @@ from lab.task.protocol import READY_S, Request, Volume, new_run_id
 from lab.task.results import unexpected
 from lab.task.states import State
 from lab.task.statuses import Statuses
-from lab.task.text import short
+from lab.task.text import short, suggestion
 
 
 class OnceError(ValueError):
@@ -60,8 +59,7 @@ def request_of(
     name, *flags = words
     experiment = EXPERIMENTS.get(name)
     if experiment is None:
-        near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(EXPERIMENTS)}"
+        hint = suggestion(name, EXPERIMENTS).strip() or f"there are {', '.join(EXPERIMENTS)}"
         raise OnceError(f"{variable}: no experiment {name!r}; {hint}")
     if why := misfit(experiment, {job: len(hosts) for job, hosts in cluster.items()}):
         raise OnceError(f"{variable}: {name} {why}; change `jobs:` of the description")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import Final
 
 LONGEST: Final = 200
@@ -55,6 +57,17 @@ def clipped(text: str | bytes, width: int) -> str:
 def bounded(message: str) -> str:
     """A message in one line, in which every word and every quoted name is `short`."""
     return short(_LONG.sub(_shortened, visible(message)), LONGEST_MESSAGE)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that is most like another one; None where none is alike."""
+    return next(iter(difflib.get_close_matches(word, map(str, known), n=1)), None)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """`did you mean 'async'? ` for the nearest known word, or nothing."""
+    near = nearest(word, known)
+    return "" if near is None else f"did you mean {near!r}? "
 
 
 def _shortened(match: re.Match[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from lab.errors import InputError
 from lab.run.cells import show, table, table_of
 from lab.task.experiments import EXPERIMENTS, Experiment
 from lab.task.policy import FAIL
+from lab.task.text import suggestion
 
 
 def command(
@@ -25,8 +25,7 @@ def command(
 ) -> None:
     """List the experiments, or the flags of one."""
     if experiment is not None and experiment not in EXPERIMENTS:
-        near = difflib.get_close_matches(experiment, EXPERIMENTS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
+        hint = suggestion(experiment, EXPERIMENTS)
         raise InputError(f"no experiment {experiment!r}", f"{hint}see `lab experiments`")
     chosen = list(EXPERIMENTS.values()) if experiment is None else [EXPERIMENTS[experiment]]
     if json:

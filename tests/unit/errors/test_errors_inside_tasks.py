@@ -42,7 +42,7 @@ def test_variables_of_an_agent(name: str, value: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({"LAB_EXPERIMENT": "asink"}, "no experiment 'asink'; did you mean async?"),
+        ({"LAB_EXPERIMENT": "asink"}, "no experiment 'asink'; did you mean 'async'?"),
         (
             {"LAB_EXPERIMENT": "async"},
             "async needs the job 'ps'; change `jobs:` of the description",
