@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.run.directory import RunDir, RunInfo
-from lab.task.protocol import TaskStatus, write_atomically
+from lab.task.files import write_atomically
+from lab.task.protocol import TaskStatus
 from lab.task.states import State
 
 CLUSTER: Final = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]}

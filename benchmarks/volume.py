@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.task.protocol import Request, TaskStatus, Volume, write_atomically
+from lab.task.files import write_atomically
+from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.states import State
 
 RUN_ID = "20261121-0000-async-0000"

@@ -9,13 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError
+from lab.task.files import replacing
 from lab.task.text import short
 
 _DESCRIPTORS: Final = {"/dev/stdout": 1, "/dev/stderr": 2}
@@ -85,17 +85,10 @@ def write_output(path: Path, data: bytes) -> None:
         with target.open("wb") as file:
             file.write(data)
         return
-    temporary = target.with_name(f".{secrets.token_hex(8)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+    with replacing(target) as file:
+        file.write(data)
         if mode is not None:
-            temporary.chmod(stat.S_IMODE(mode))
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+            os.fchmod(file.fileno(), stat.S_IMODE(mode))
 
 
 def _descriptor(path: Path) -> int | None:

@@ -19,6 +19,7 @@ from lab.backends import Chunk
 from lab.errors import LabError
 from lab.run.directory import Left
 from lab.task import frames
+from lab.task.files import replacing
 from lab.task.protocol import TASK
 
 RESERVED: Final = frozenset(
@@ -39,7 +40,6 @@ RESERVED: Final = frozenset(
 REPLACED: Final = "status"
 """The directory whose files are compared by content, not by size."""
 
-_TEMPORARY: Final = ".collected."
 _FAULTS_OF_THE_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
 
@@ -97,13 +97,8 @@ class Collector:
 
     def _replace(self, path: str, data: bytes) -> None:
         target = self._prepare(path)
-        # Not beside it: its own name may be as long as a name can be.
-        temporary = self.root / f"{_TEMPORARY}{os.urandom(4).hex()}"
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing(target, durable=False) as file:
+            file.write(data)
         if PurePosixPath(path).parts[0] != REPLACED:
             self._sizes[path] = len(data)
         self.on_replace(path, data)

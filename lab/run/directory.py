@@ -16,19 +16,10 @@ from lab.errors import InputError, LabError
 from lab.run.typed import convert
 from lab.strict_json import dump, parse
 from lab.task.experiments import EXPERIMENTS
+from lab.task.files import read_regular, write_atomically
 from lab.task.parameters import defaults, hyperparameters
 from lab.task.policy import OnFailure
-from lab.task.protocol import (
-    CLUSTER_FLAGS,
-    RUN_ID,
-    STALL_S,
-    TASK,
-    Request,
-    chief_of,
-    task_names,
-    write_atomically,
-)
-from lab.task.reading import read_regular
+from lab.task.protocol import CLUSTER_FLAGS, RUN_ID, STALL_S, TASK, Request, chief_of, task_names
 from lab.task.states import State
 from lab.task.text import short
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from lab.errors import LabError
 from lab.task.echo import TensorFlowLines
-from lab.task.reading import open_regular
+from lab.task.files import open_regular
 from lab.task.text import LONGEST_MESSAGE, short
 
 MOST_PER_S: Final = 500

@@ -17,8 +17,8 @@ from lab.run.progress import TaskProgress, read_progress
 from lab.run.typed import convert
 from lab.strict_json import dump, parse
 from lab.task.experiments import EXPERIMENTS
-from lab.task.protocol import TaskStatus, write_atomically
-from lab.task.reading import read_regular
+from lab.task.files import read_regular, write_atomically
+from lab.task.protocol import TaskStatus
 from lab.task.states import State
 
 

@@ -7,13 +7,14 @@ it holds, and looks at the end whether that is what is there.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from lab.task.files import replacing
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -147,18 +148,11 @@ class Appender:
         return os.path.samestat(found, mine)
 
     def _put_back(self) -> None:
-        temporary = self._path.with_name(f".{self._path.name}.{os.urandom(4).hex()}")
-        try:
-            self._path.parent.mkdir(exist_ok=True)
-            with temporary.open("xb") as file:
-                at = 0
-                while piece := os.pread(self._descriptor, _PIECE, at):
-                    at += file.write(piece)
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
+        self._path.parent.mkdir(exist_ok=True)
+        with replacing(self._path) as file:
+            at = 0
+            while piece := os.pread(self._descriptor, _PIECE, at):
+                at += file.write(piece)
 
 
 def _is_something_else(path: Path) -> bool:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from lab.task.faults import DONE, OVER, Fault, Kind, concrete, due, hits
-from lab.task.protocol import Volume, write_atomically
+from lab.task.files import write_atomically
+from lab.task.protocol import Volume
 from lab.task.text import short
 from lab.task.told_faults import read, told_of
 

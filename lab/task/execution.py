@@ -14,6 +14,7 @@ from lab.task.appending import Written
 from lab.task.buffering import REFUSED_S
 from lab.task.child import Program
 from lab.task.disturbance import Disturbances
+from lab.task.files import write_atomically
 from lab.task.forked import ForkedProgram
 from lab.task.gate import Gate, highest_step
 from lab.task.identity import Identity
@@ -21,7 +22,7 @@ from lab.task.output import Output
 from lab.task.own_status import OwnStatus
 from lab.task.place import Place
 from lab.task.presence import Pulses
-from lab.task.protocol import Attempt, Request, TaskStatus, Volume, write_atomically
+from lab.task.protocol import Attempt, Request, TaskStatus, Volume
 from lab.task.stall import Stall
 from lab.task.starter import WAITS, Starter
 from lab.task.states import Cause, State

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from lab.task.files import read_regular
 from lab.task.protocol import Request, Volume
-from lab.task.reading import read_regular
 from lab.task.states import Cause, State
 from lab.task.statuses import read_status, write_status
 from lab.task.text import short

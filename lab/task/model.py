@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lab.task.data import DataError
+from lab.task.files import replacing
 
 FILE: Final = "model.npz"
 
@@ -44,21 +44,14 @@ def save_model(directory: Path, saved: SavedModel) -> Path:
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / FILE
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     arrays: dict[str, Array] = {
         "model": np.array(saved.model),
         "global_step": np.array(saved.global_step),
         **{f"parameters/{name}": value for name, value in saved.parameters.items()},
         **{f"averages/{name}": value for name, value in saved.averages.items()},
     }
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file:
+        np.savez(file, allow_pickle=False, **arrays)
     return path
 
 

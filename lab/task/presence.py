@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from lab.task.files import write_atomically
 from lab.task.place import Place
-from lab.task.protocol import LOST_AFTER_S, TaskStatus, Volume, write_atomically
+from lab.task.protocol import LOST_AFTER_S, TaskStatus, Volume
 from lab.task.states import Cause, State
 from lab.task.statuses import read_status, write_status
 

@@ -21,7 +21,6 @@ The run volume is the only channel::
 from __future__ import annotations
 
 import json
-import os
 import re
 import secrets
 import time
@@ -388,25 +387,3 @@ def new_run_id(experiment: str) -> str:
     """
     name = re.sub(r"[^a-z0-9]+", "-", experiment.lower()).strip("-")[:40].strip("-") or "run"
     return f"{time.strftime('%Y%m%d-%H%M', time.gmtime())}-{name}-{secrets.token_hex(2)}"
-
-
-def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
-    """Replace a file so that a reader sees the old text or the new one, never a part.
-
-    Args:
-        path: The file.
-        text: Its new text.
-        durable: Whether it must outlive a crash of the machine; that waits for the disk.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Random, because two containers with one volume may hold the same process id.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -13,10 +13,10 @@ from typing import BinaryIO, Final
 from urllib.parse import quote_from_bytes
 
 from lab.task.buffering import is_read_only
+from lab.task.files import read_regular
 from lab.task.frames import MAX_DATA, is_safe
 from lab.task.presence import Pulses
 from lab.task.protocol import RUN_ID, Chunk, Request, TaskStatus, Volume
-from lab.task.reading import read_regular
 from lab.task.states import Cause, State
 from lab.task.statuses import Statuses
 

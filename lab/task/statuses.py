@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from lab.task.protocol import TaskStatus, Volume, write_atomically
-from lab.task.reading import read_regular
+from lab.task.files import read_regular, write_atomically
+from lab.task.protocol import TaskStatus, Volume
 from lab.task.states import State
 
 _IN_PLACE_BYTES = 4096  # one block of every common file system

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
-import os
 import time
 from pathlib import Path
 
 from lab.task.faults import Fault, concrete
+from lab.task.files import read_regular, write_atomically
 from lab.task.protocol import Volume
-from lab.task.reading import read_regular
 from lab.task.shipping import find
 
 
@@ -32,18 +32,10 @@ def tell(volume: Volume, run_id: str, text: str) -> None:
     folder = volume.faults(run_id)
     folder.mkdir(exist_ok=True)
     told = json.dumps({"fault": fault.text, "time_unix": round(time.time(), 3)})
-    # The whole text at once, under the first number that nobody has taken.
-    temporary = folder / f".{os.urandom(4).hex()}"
-    try:
-        temporary.write_text(told, encoding="utf-8")
-        number = len(told_of(folder))
-        while True:
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, folder / f"{number}.json")
-                return
-            number += 1
-    finally:
-        temporary.unlink(missing_ok=True)
+    for number in itertools.count(len(told_of(folder))):  # the first that nobody has taken
+        with contextlib.suppress(FileExistsError):
+            write_atomically(folder / f"{number}.json", told, durable=False, new=True)
+            return
 
 
 def told_of(folder: Path) -> dict[int, Path]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.task.files import read_regular
 from lab.task.gate import start_together
 from lab.task.output import Output
 from lab.task.policy import can_do_without
 from lab.task.protocol import Request, TaskStatus
-from lab.task.reading import read_regular
 from lab.task.states import Cause, State
 from lab.task.text import LONGEST_REASON, short
 

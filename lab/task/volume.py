@@ -34,9 +34,9 @@ from pathlib import Path
 from typing import Final
 
 from lab.task import told_faults
+from lab.task.files import read_regular, write_atomically
 from lab.task.frames import FrameError, frame, read_frames
 from lab.task.protocol import RUN_ID, Chunk, Request, TaskStatus, Volume
-from lab.task.reading import read_regular
 from lab.task.shipping import NoSuchRun, find, ship
 from lab.task.states import State, run_state
 from lab.task.statuses import read_status, write_status
@@ -108,7 +108,7 @@ def submit(volume: Volume, request: Request) -> None:
                 (run / name).mkdir()
             for task in request.tasks():
                 write_status(volume.status(request.run_id, task), TaskStatus(task, State.PENDING))
-            _publish(volume.request(request.run_id), request.to_json())
+            write_atomically(volume.request(request.run_id), request.to_json(), new=True)
     finally:
         shutil.rmtree(volume.incoming(request.run_id), ignore_errors=True)
 
@@ -138,7 +138,9 @@ def _ask(volume: Volume, run_id: str, path: Path, reason: str) -> None:
     if not RUN_ID.fullmatch(run_id) or not volume.request(run_id).is_file():
         raise NoSuchRun(run_id)
     with contextlib.suppress(FileExistsError):
-        _publish(path, json.dumps({"reason": reason[:300], "time_unix": time.time()}))
+        write_atomically(
+            path, json.dumps({"reason": reason[:300], "time_unix": time.time()}), new=True
+        )
 
 
 def requests(volume: Volume) -> list[Request]:
@@ -200,19 +202,6 @@ def _locked(volume: Volume) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _publish(path: Path, text: str) -> None:
-    """Create a file with all its text at once; an existing one stays and is an error."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
-    try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def main(argv: Sequence[str], root: Path) -> int:

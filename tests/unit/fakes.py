@@ -27,7 +27,8 @@ from lab.pinning import Sight
 from lab.plan import Plan, PlannedNode, PlannedTask
 from lab.task import told_faults
 from lab.task import volume as volumes
-from lab.task.protocol import Request, TaskStatus, Volume, write_atomically
+from lab.task.files import write_atomically
+from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.sources import digest
 from lab.task.states import State
 

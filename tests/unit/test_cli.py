@@ -25,7 +25,7 @@ from lab.cli import arguments, main
 from lab.cli.catalogue import COMMANDS
 from lab.cli.failures import exit_code_of
 from lab.run.directory import RunDir, RunInfo
-from lab.task.protocol import write_atomically
+from lab.task.files import write_atomically
 from lab.task.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN

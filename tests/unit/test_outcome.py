@@ -15,8 +15,9 @@ from lab.errors import LabError
 from lab.run.cells import PIPE_WIDTH
 from lab.run.directory import RunDir, RunInfo
 from lab.run.summary import summarize
+from lab.task.files import write_atomically
 from lab.task.output import MAX_LINE_BYTES
-from lab.task.protocol import TaskStatus, write_atomically
+from lab.task.protocol import TaskStatus
 from lab.task.states import State
 
 PREFIX = "worker-0  | "

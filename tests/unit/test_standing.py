@@ -18,7 +18,8 @@ from lab.cli import main
 from lab.errors import LabError
 from lab.run.directory import RunDir, RunInfo
 from lab.run.standing import GONE, NEVER_BEGAN, Volumes, is_followed, settle, standing
-from lab.task.protocol import Request, TaskStatus, Volume, write_atomically
+from lab.task.files import write_atomically
+from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, train

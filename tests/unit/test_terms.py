@@ -14,8 +14,9 @@ from lab.cli import main
 from lab.cluster import load_cluster
 from lab.errors import DescriptionError, LabError
 from lab.run.directory import RunDir
+from lab.task.files import write_atomically
 from lab.task.policy import OnFailure
-from lab.task.protocol import Request, TaskStatus, Volume, write_atomically
+from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, end, train
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends.compose import state
-from lab.task.protocol import write_atomically
+from lab.task.files import write_atomically
 
 _MOST: Final = 32
 """Images that are kept in mind; a class uses two or three."""

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from lab.backends import locking
-from lab.task.protocol import write_atomically
+from lab.task.files import write_atomically
 
 
 def base() -> Path:

@@ -26,9 +26,9 @@ from lab.errors import InputError, LabError
 from lab.pinning import Sight
 from lab.task import told_faults
 from lab.task import volume as run_volume
+from lab.task.files import read_regular
 from lab.task.netfault import variables
 from lab.task.protocol import Request, Volume
-from lab.task.reading import read_regular
 
 # The supervisor gives its agents 10 s.
 _TERM_WITHIN_S = 15.0

@@ -20,7 +20,7 @@ from lab.backends.local.process import Identity
 from lab.errors import LabError
 from lab.images import CURRENT
 from lab.plan import Link
-from lab.task.protocol import write_atomically
+from lab.task.files import write_atomically
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
