@@ -246,7 +246,7 @@ def test_leader_without_a_helper(crew: Crew, code: str, exit_code: int) -> None:
 @pytest.mark.parametrize(
     ("environ", "line"),
     [
-        ({"LAB_EXPERIMENT": "asinc"}, "no experiment 'asinc'; did you mean async?"),
+        ({"LAB_EXPERIMENT": "asinc"}, "no experiment 'asinc'; did you mean 'async'?"),
         ({"LAB_EXPERIMENT": "async", "LAB_FLAGS": "'"}, "LAB_FLAGS: No closing quotation"),
         (
             {"LAB_EXPERIMENT": "async", "LAB_CLUSTER": '{"ps": ["a:1"]}'},

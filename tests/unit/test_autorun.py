@@ -93,7 +93,7 @@ def test_nothing_is_trained_where_nothing_is_asked_for(changes: dict[str, str]) 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"LAB_RUN": "asink"}, "LAB_RUN: no experiment 'asink'; did you mean async"),
+        ({"LAB_RUN": "asink"}, "LAB_RUN: no experiment 'asink'; did you mean 'async'?"),
         ({"LAB_RUN": "async 'x"}, "LAB_RUN: No closing quotation; write it as in a shell"),
         ({"LAB_RUN": "hello"}, "LAB_RUN: hello needs the job 'local'"),
         (

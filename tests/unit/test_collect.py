@@ -182,7 +182,7 @@ def test_a_full_disk_is_no_fault_of_one_file(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "open", full)
     collector = Collector(tmp_path)
     with pytest.raises(OSError, match="No space left"):
         collector.accept(Chunk("files/plain", None, b"abc"))
