@@ -8,8 +8,7 @@ arrival), and `training.py` lets workers go from step to step. Costs come from m
 """
 
 from lab.simulation.costs import MEASURED, Costs
-from lab.simulation.model import Box, Forecast, Shape, Way
-from lab.simulation.theory import least_bytes
+from lab.simulation.model import Box, Forecast, Shape, Way, least_bytes
 from lab.simulation.training import simulate
 
 __all__ = ["MEASURED", "Box", "Costs", "Forecast", "Shape", "Way", "least_bytes", "simulate"]

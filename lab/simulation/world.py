@@ -7,6 +7,7 @@ was nearer to what was measured than to let all of them work at once.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable
@@ -17,7 +18,6 @@ import simpy
 
 from lab.simulation.costs import Costs
 from lab.simulation.dataflow import WORKER, Dataflow, Mark
-from lab.simulation.lognormal import factor
 from lab.simulation.model import Box, Shape
 from lab.simulation.resources import Cores, Link
 
@@ -300,3 +300,15 @@ def coldness(crowding: float, cores: int, tasks: int) -> float:
         tasks: On the node.
     """
     return 1.0 + crowding * max(0.0, 1.0 - cores / tasks)
+
+
+def factor(source: random.Random, spread: float) -> float:
+    """A factor whose mean is 1 and whose standard deviation is `spread`; log-normal.
+
+    A log-normal variable exp(N(m, s²)) has the mean exp(m + s²/2) and the variance (exp(s²) - 1)
+    times the mean's square (N. L. Johnson et al., Continuous Univariate Distributions, chapter 14).
+    """
+    if not spread:
+        return 1.0
+    variance = math.log1p(spread**2)
+    return math.exp(source.gauss(-variance / 2, math.sqrt(variance)))

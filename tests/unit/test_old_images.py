@@ -14,7 +14,7 @@ from typing import Any
 import docker.errors
 import pytest
 
-from lab.backends.compose import ComposeBackend, backend, remembered, sources
+from lab.backends.compose import ComposeBackend, backend, sources
 from lab.backends.compose.building import Standing, build, standing
 from lab.backends.compose.engine import Engine
 from lab.backends.compose.environment import ComposeEnvironment
@@ -195,7 +195,7 @@ def test_an_image_is_read_once(state: Path) -> None:
     # That it says nothing may have had another reason, and is asked again.
     for _ in range(2):
         assert sources.of_container(engine, "lab:none", "another") == ""
-        assert remembered.digest_of("another") is None
+        assert sources._cached_digest("another") is None
     assert docker_of(engine).asked == 3
     for text in ("{", "[]", json.dumps({image_id: 1})):
         (state / "compose" / "images.json").write_text(text)
@@ -210,8 +210,8 @@ def test_who_only_looks_at_an_image_writes_nothing(state: Path) -> None:
 
 def test_few_images_are_kept_in_mind() -> None:
     for number in range(40):
-        remembered.remember(f"sha256:{number}", f"{number}")
-    known = [number for number in range(40) if remembered.digest_of(f"sha256:{number}")]
+        sources._cache_digest(f"sha256:{number}", f"{number}")
+    known = [number for number in range(40) if sources._cached_digest(f"sha256:{number}")]
     assert known == list(range(8, 40))
 
 

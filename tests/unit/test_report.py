@@ -25,7 +25,7 @@ from lab.errors import InputError
 from lab.images import HERITAGE
 from lab.report.claims import verdicts
 from lab.report.command import command
-from lab.report.grouping import group_names
+from lab.report.data import group_names
 from lab.report.marking import marks_of, not_done
 from lab.report.provenance import origins
 from lab.report.tables import NONE, key_figures, mean, pace, tasks

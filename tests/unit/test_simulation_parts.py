@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from lab.simulation import Box, Costs, Shape, Way
 from lab.simulation.dataflow import Dataflow
-from lab.simulation.lognormal import factor
 from lab.simulation.programs import async_step, deal, sync_step, sync_update
 from lab.simulation.resources import Cores, Link
 from lab.simulation.ring import all_reduce
-from lab.simulation.world import Task, World, coldness
+from lab.simulation.world import Task, World, coldness, factor
 
 COSTS = Costs(session_s=1e-3, image_s=1e-5, call_s=1e-4, hop_s=1e-4, byte_s=1e-9)
 

@@ -21,8 +21,7 @@ from lab.cli import main
 from lab.errors import LabError
 from lab.run.directory import RunDir, RunInfo
 from lab.task.states import State
-from lab.tensorboard.files import EVENTS, link, places, write_events
-from lab.tensorboard.growing import grow
+from lab.tensorboard.files import EVENTS, grow, link, places, write_events
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import record
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import tarfile
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.backends.compose import remembered
+from lab.backends.compose import state
 from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.compose.names import PROJECT, READER
+from lab.task.files import write_atomically
 from lab.task.sources import IN_IMAGE
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ def of_image(engine: Engine, name: str, project: str) -> str:
     """
     with answering(f"{_DOING} the image"):
         image_id = str(engine.client().images.get(name).id)
-    if known := remembered.digest_of(image_id):
+    if known := _cached_digest(image_id):
         return known
     with answering(f"{_DOING} the image"):
         container = engine.client().containers.create(
@@ -61,7 +64,7 @@ def of_container(engine: Engine, container_id: str, image_id: str) -> str:
     Raises:
         LabError: The engine does not answer, or refused.
     """
-    if known := remembered.digest_of(image_id):
+    if known := _cached_digest(image_id):
         return known
     try:
         with answering(f"{_DOING} a container"):
@@ -70,7 +73,7 @@ def of_container(engine: Engine, container_id: str, image_id: str) -> str:
         return ""
     found = _read(container)
     if found:  # that there is none may have another reason next time
-        remembered.remember(image_id, found)
+        _cache_digest(image_id, found)
     return found
 
 
@@ -98,3 +101,34 @@ def _first_file(archive: bytes) -> str:
     except tarfile.TarError:
         return ""
     return text.decode().strip() if _DIGEST.fullmatch(text) else ""
+
+
+_MOST_CACHED: Final = 32
+"""Images in the cache; a class uses two or three."""
+
+
+def _cached_digest(image_id: str) -> str | None:
+    """The digest of lab's sources in an image, if it was read before."""
+    return _cached().get(image_id)
+
+
+def _cache_digest(image_id: str, digest: str) -> None:
+    """Cache a digest; where the cache cannot be written, the digest is read again next time."""
+    newest = {**_cached(), image_id: digest}
+    kept = dict(list(newest.items())[-_MOST_CACHED:])
+    with suppress(OSError):
+        write_atomically(_cache(), json.dumps(kept, indent=2) + "\n", durable=False)
+
+
+def _cache() -> Path:
+    return state.base() / "images.json"
+
+
+def _cached() -> dict[str, str]:
+    try:
+        found = json.loads(_cache().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: text for name, text in found.items() if isinstance(text, str)}

@@ -6,6 +6,7 @@ is not touched, and nothing leads out.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import sys
@@ -15,7 +16,6 @@ from pathlib import Path
 
 from pyroute2 import IPRoute, NetlinkError
 
-from lab.backends.local import kernel
 from lab.backends.local.addresses import NETWORK
 from lab.backends.local.state import NodeRecord
 from lab.task.link import MTU, LinkError, apply_link
@@ -171,7 +171,7 @@ def _in_child(node: NodeRecord, hosts: Path, says: int, hears: int) -> None:
     """The child's whole life: it never returns."""
     code = 1
     try:
-        kernel.unshare(kernel.CLONE_NEWNET | kernel.CLONE_NEWUTS | kernel.CLONE_NEWNS)
+        unshare(CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWNS)
         os.write(says, b"u")
         if os.read(hears, 1) == b"v":
             _set_up(node, hosts)
@@ -185,7 +185,7 @@ def _in_child(node: NodeRecord, hosts: Path, says: int, hears: int) -> None:
 
 def _set_up(node: NodeRecord, hosts: Path) -> None:
     socket.sethostname(node.name)
-    kernel.bind(hosts, _HOSTS)
+    bind(hosts, _HOSTS)
     with IPRoute() as netlink:
         netlink.link("set", index=_LOOPBACK_INDEX, state="up")
         device = netlink.link_lookup(ifname="eth0")[0]
@@ -193,3 +193,39 @@ def _set_up(node: NodeRecord, hosts: Path) -> None:
         netlink.link("set", index=device, state="up")
     if node.link is not None:
         apply_link(node.link.rate_bits, node.link.delay_us)
+
+
+# Of <sched.h> and <sys/mount.h>.
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWNET = 0x40000000
+_MS_BIND = 0x1000
+
+
+def unshare(flags: int) -> None:
+    """Move this process into new namespaces.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    _check(_libc().unshare(flags), "unshare")
+
+
+def bind(source: Path, target: Path) -> None:
+    """Let a file appear in the place of another, in this mount namespace.
+
+    Raises:
+        OSError: The kernel refused.
+    """
+    result = _libc().mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None)
+    _check(result, f"mount {source} on {target}")
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

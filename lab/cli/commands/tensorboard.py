@@ -15,8 +15,7 @@ from lab.cli.values import whole
 from lab.errors import InputError, LabError
 from lab.run.directory import RunDir, all_runs, find_run, runs_dir
 from lab.task.text import visible
-from lab.tensorboard.files import link, write_events
-from lab.tensorboard.growing import grow
+from lab.tensorboard.files import grow, link, write_events
 
 _LAST_PORT = 65535
 _PERIOD_S = 2.0  # TensorBoard itself looks every five
