@@ -29,6 +29,7 @@ from lab.figures.placing import (
     chips_high,
     label,
     placed,
+    text_wide,
 )
 from lab.figures.shape import ClusterShape, TaskShape, of_run
 from lab.figures.style import (
@@ -39,7 +40,6 @@ from lab.figures.style import (
     ORANGE,
     PALE,
     VERMILION,
-    WIDE,
     plain,
     sheet,
     styled,
@@ -87,7 +87,7 @@ class _Spot:
 
     @property
     def middle(self) -> float:
-        """Inches from the left edge of the sheet."""
+        """Inches."""
         return (self.left + self.right) / 2
 
     @property
@@ -114,15 +114,18 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
 @styled
 def draw_shape(shape: ClusterShape) -> Figure:
     """Draw a cluster of at least one task."""
-    nodes, high = placed(shape)
-    figure = sheet(high + 1.1)
+    nodes, wide, high = placed(shape)
+    host = _host_label(shape)
+    more = max(0.0, text_wide(host, NAME_SIZE) - wide)
+    left, right = -0.35 - more / 2, wide + 0.35 + more / 2
+    figure = sheet(high + 1.1, right - left)
     figure.set_layout_engine("none")
     ax = figure.add_axes((0, 0, 1, 1))
-    ax.set_xlim(0, WIDE)
+    ax.set_xlim(left, right)
     ax.set_ylim(-0.45, high + 0.65)
     ax.axis("off")
-    _frame(ax, 0.15, -0.3, wide=WIDE - 0.3, high=high + 0.8, face="white")
-    ax.text(0.35, high + 0.3, _host_label(shape), fontsize=13, color="#444444", va="center")
+    _frame(ax, left + 0.15, -0.3, wide=right - left - 0.3, high=high + 0.8, face="white")
+    ax.text(left + 0.35, high + 0.3, host, fontsize=NAME_SIZE, color="#444444", va="center")
     numbers = shape.numbers
     spots: dict[str, _Spot] = {}
     for node in nodes:

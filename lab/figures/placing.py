@@ -10,7 +10,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
 from lab.figures.shape import ClusterShape, TaskShape
-from lab.figures.style import WIDE, plain
+from lab.figures.style import plain
 
 # Inches: what lies between tasks and around them; a node's name; the space for links; a device.
 GAP, PAD, HEAD, LANE = 0.22, 0.2, 0.42, 0.8
@@ -25,7 +25,7 @@ MOST_CHIPS: Final = 18
 
 _LETTERS: Final = 48  # the longest task name that TensorFlow and a config allow
 _NARROWEST: Final = 3 * CHIP_WIDE + 2 * CHIP_GAP
-_ACROSS: Final = 11.3  # of the sheet's width, for nodes side by side
+_ACROSS: Final = 11.3  # for nodes side by side, unless a single one is wider
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Node:
         services: Its tasks that serve.
         others: Its other tasks.
         idle: Device ids of its GPUs that no task uses.
-        left: Inches from the left edge of the sheet.
+        left: Inches from the left end of the widest row.
         bottom: Inches from the lower end of the lowest row.
     """
 
@@ -89,7 +89,7 @@ class Node:
         return TASK_HIGH + chips
 
     def spots(self) -> Iterator[tuple[TaskShape, float, float]]:
-        """Each task with the left and upper end of its place, in inches of the sheet."""
+        """Each task with the left and upper end of its place, in inches."""
         top = self.bottom + self.high - HEAD - self._idle_high
         for row in self.rows:
             top -= self._above(row)
@@ -122,19 +122,20 @@ def chips_high(count: int, wide: float) -> float:
     return -(-min(count, MOST_CHIPS) // chips_a_row(wide)) * (CHIP_HIGH + CHIP_GAP)
 
 
-def placed(shape: ClusterShape) -> tuple[list[Node], float]:
-    """Every node of a cluster in its place, and the height of all, in inches."""
+def placed(shape: ClusterShape) -> tuple[list[Node], float, float]:
+    """Every node of a cluster in its place, and the width and height of all, in inches."""
     tiers = _tiers(_nodes(shape))
+    wides = [sum(node.wide + GAP for node in tier) - GAP for tier in tiers]
     highs = [max(node.high for node in tier) for tier in tiers]
-    high = sum(highs) + LANE * (len(tiers) - 1)
+    wide, high = max(wides), sum(highs) + LANE * (len(tiers) - 1)
     top = high
-    for tier, tallest in zip(tiers, highs, strict=True):
-        left = (WIDE - sum(node.wide for node in tier) - GAP * (len(tier) - 1)) / 2
+    for tier, across, tallest in zip(tiers, wides, highs, strict=True):
+        left = (wide - across) / 2
         for node in tier:
             node.left, node.bottom = left, top - node.high
             left += node.wide + GAP
         top -= tallest + LANE
-    return [node for tier in tiers for node in tier], high
+    return [node for tier in tiers for node in tier], wide, high
 
 
 def _nodes(shape: ClusterShape) -> list[Node]:
