@@ -352,6 +352,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
                 ("lab render", "with the cards of this box"),
                 ("lab render clusters/book.yaml --output -", "of another description, to look at"),
                 ("lab render --check", "exit 1 and a diff when the file is stale"),
+                ("lab render --picture cluster.svg", "and a picture of the cluster"),
             ),
             "render",
         ),

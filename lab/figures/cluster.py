@@ -1,9 +1,10 @@
-"""The cluster of a run as a picture: the box, its nodes, their tasks and cards."""
+"""The cluster as a picture: the host, its nodes, their tasks and devices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,19 +12,26 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from matplotlib.path import Path
 
 from lab.figures.placing import (
-    CARD,
+    CHIP_GAP,
+    CHIP_HIGH,
+    CHIP_WIDE,
     GAP,
     HEAD,
-    LANE,
+    LINE_SIZE,
+    MOST_CHIPS,
+    MOST_TASKS,
+    NAME_SIZE,
     PAD,
     TASK_HIGH,
-    TASK_WIDE,
+    TASK_SIZE,
     Node,
-    cards_of,
-    node_of,
-    numbered,
+    chips_a_row,
+    chips_high,
+    label,
     placed,
+    text_wide,
 )
+from lab.figures.shape import ClusterShape, TaskShape, of_run
 from lab.figures.style import (
     BLACK,
     BLUE,
@@ -32,51 +40,97 @@ from lab.figures.style import (
     ORANGE,
     PALE,
     VERMILION,
-    WIDE,
     plain,
     sheet,
     styled,
 )
 from lab.figures.topology import Topology, topology_of
-from lab.figures.trace import Trace
-from lab.run.directory import RunInfo
+
+if TYPE_CHECKING:
+    from lab.figures.trace import Trace
 
 NAME: Final = "cluster"
 TITLE: Final = "The cluster"
 
 _READ: Final = (
-    "The outer frame is the one real machine. Each frame in it is a pseudo-node with a name and an"
-    " address of its own; in it are TensorFlow's tasks (orange: they serve; blue: they train), with"
-    " the cards that each may use as numbered squares (green; grey: a card that no task uses)."
-    " Lines join the tasks that talk to each other."
+    "The outer frame is the one real machine. Each frame in it is a pseudo-node. In it are"
+    " TensorFlow's tasks (orange: they serve; blue: they train). Each task shows its name in the"
+    " lab, its name in TensorFlow and the address of its server. Below it are the devices that the"
+    " task itself sees: TensorFlow counts GPUs from 0 in every task. The number behind # is the"
+    " machine's GPU, counted node by node. Pale: a GPU that no task uses. Lines join the tasks"
+    " that talk to each other."
 )
-_CARDS_A_ROW: Final = 5
+_NODE: Final = "#f6f6f6"
 _FEW: Final = 12  # links that can be told apart at full strength
 
-_Spot = tuple[float, float]
+_Point = tuple[float, float]
+_Chip = tuple[str, str]  # its two lines; the second may be empty
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """Where a task is, in inches.
+
+    Attributes:
+        left: Of its box.
+        right: Of its box.
+        top: Of its box.
+        bottom: The lower end of its devices.
+        floor: The lower end of its node.
+    """
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    floor: float
+
+    @property
+    def middle(self) -> float:
+        """Inches."""
+        return (self.left + self.right) / 2
+
+    @property
+    def aside(self) -> float:
+        """Right of the middle, where a line does not meet one from above."""
+        return self.middle + 0.4 * (self.right - self.left)
+
+    def is_level(self, other: _Spot) -> bool:
+        """Whether both have the same height."""
+        return abs(self.top - other.top) < TASK_HIGH
+
+    def is_far(self, other: _Spot) -> bool:
+        """Whether others lie between two tasks of the same height."""
+        apart = max(self.left, other.left) - min(self.right, other.right)
+        return self.is_level(other) and apart > 2 * PAD + GAP + 0.01
+
+
+def draw(runs: Sequence[Trace]) -> Figure | None:
+    """Draw the cluster of the first run; None where its tasks are not known."""
+    shape = of_run(runs[0].info)
+    return draw_shape(shape) if shape.tasks else None
 
 
 @styled
-def draw(runs: Sequence[Trace]) -> Figure | None:
-    """Draw the cluster of the first run; None where its tasks are not known."""
-    info = runs[0].info
-    if not info.task_names():
-        return None
-    nodes, high = placed(info)
-    figure = sheet(high + 1.1)
+def draw_shape(shape: ClusterShape) -> Figure:
+    """Draw a cluster of at least one task."""
+    nodes, wide, high = placed(shape)
+    host = _host_label(shape)
+    more = max(0.0, text_wide(host, NAME_SIZE) - wide)
+    left, right = -0.35 - more / 2, wide + 0.35 + more / 2
+    figure = sheet(high + 1.1, right - left)
     figure.set_layout_engine("none")
     ax = figure.add_axes((0, 0, 1, 1))
-    ax.set_xlim(0, WIDE)
+    ax.set_xlim(left, right)
     ax.set_ylim(-0.45, high + 0.65)
     ax.axis("off")
-    _frame(ax, 0.15, -0.3, wide=WIDE - 0.3, high=high + 0.8, face="white")
-    ax.text(0.35, high + 0.3, _box_words(info), fontsize=13, color="#444444", va="center")
-    cards = numbered(info)
+    _frame(ax, left + 0.15, -0.3, wide=right - left - 0.3, high=high + 0.8, face="white")
+    ax.text(left + 0.35, high + 0.3, host, fontsize=NAME_SIZE, color="#444444", va="center")
+    numbers = shape.numbers
     spots: dict[str, _Spot] = {}
     for node in nodes:
-        _node(ax, node=node, info=info, cards=cards, spots=spots)
-    floors = {task: node.bottom for node in nodes for task in (*node.services, *node.others)}
-    _links(ax, topology_of(info), spots, floors)
+        _node(ax, node, numbers, spots)
+    _links(ax, topology_of(shape), spots)
     return figure
 
 
@@ -87,23 +141,28 @@ def read(_runs: Sequence[Trace]) -> str:
 
 def see(runs: Sequence[Trace]) -> list[str]:
     """What there is to be seen, sentence by sentence."""
-    info = runs[0].info
-    nodes = len({node_of(info, task) for task in info.task_names()})
-    count = len(info.task_names())
-    shape = (
+    shape = of_run(runs[0].info)
+    nodes = len({task.node for task in shape.tasks})
+    count = len(shape.tasks)
+    size = (
         f"{count} task{'s' * (count > 1)} on {nodes} pseudo-node{'s' * (nodes > 1)} of one machine."
     )
     same = {str(run.info.cluster) for run in runs}
-    found = [f"{shape} {topology_of(info).words}"]
+    found = [f"{size} {topology_of(shape).words}"]
     if len(same) > 1:
         found.append("The other runs' clusters differ from this one, the first run's.")
     return found
 
 
-def _box_words(info: RunInfo) -> str:
-    cards = len(numbered(info))
-    count = f"{cards} GPU{'s' * (cards != 1)}" if cards else "no GPU is used"
-    return f"one box, {count}, backend {plain(info.backend or 'unknown')}"
+def _host_label(shape: ClusterShape) -> str:
+    gpus = len(shape.numbers)
+    parts = ["one host", f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "no GPU is used"]
+    if shape.backend:
+        parts.append(f"backend {plain(shape.backend)}")
+    if len(shape.tasks) > MOST_TASKS:
+        parts.append(f"{MOST_TASKS} of {len(shape.tasks):,} tasks are drawn")
+    name = f"{plain(shape.name)}: " if shape.name else ""
+    return name + ", ".join(parts)
 
 
 def _frame(ax: Axes, left: float, bottom: float, *, wide: float, high: float, face: str) -> None:
@@ -122,69 +181,75 @@ def _frame(ax: Axes, left: float, bottom: float, *, wide: float, high: float, fa
     )
 
 
-def _node(
-    ax: Axes,
-    *,
-    node: Node,
-    info: RunInfo,
-    cards: Mapping[str, int],
-    spots: dict[str, _Spot],
-) -> None:
-    _frame(ax, node.left, node.bottom, wide=node.wide, high=node.high, face="#f6f6f6")
-    letters = int(node.wide / 0.12)
-    top = node.bottom + node.high
+def _node(ax: Axes, node: Node, numbers: Mapping[str, int], spots: dict[str, _Spot]) -> None:
+    _frame(ax, node.left, node.bottom, wide=node.wide, high=node.high, face=_NODE)
     ax.text(
-        node.left + PAD, top - 0.22, plain(node.name, letters), fontsize=13, fontweight="bold",
-        va="center",
+        node.left + PAD, node.bottom + node.high - 0.22, label(node.name), fontsize=NAME_SIZE,
+        fontweight="bold", va="center", zorder=5,
+        bbox={"facecolor": _NODE, "edgecolor": "none", "pad": 1},
     )  # fmt: skip
-    for place, row in enumerate(node.rows):
-        bottom = top - HEAD - (place + 1) * (TASK_HIGH + node.below) - place * LANE + node.below
-        wide = len(row) * TASK_WIDE + (len(row) - 1) * GAP
-        left = node.left + (node.wide - wide) / 2
-        for task in row:
-            colour = VERMILION if info.is_service(task) else BLUE
-            ax.add_patch(
-                Rectangle((left, bottom), TASK_WIDE, TASK_HIGH, facecolor=colour, zorder=4)
-            )
-            ax.text(
-                left + TASK_WIDE / 2, bottom + TASK_HIGH / 2, plain(task, 12), color="white",
-                ha="center", va="center", fontsize=13, zorder=5,
-            )  # fmt: skip
-            _cards(ax, left, bottom - 0.29, [cards[gpu] for gpu in cards_of(info, task)], GREEN)
-            spots[task] = (left + TASK_WIDE / 2, bottom + TASK_HIGH / 2)
-            left += TASK_WIDE + GAP
-    idle = [cards[gpu] for gpu in node.idle]
-    room = min(len(idle), _CARDS_A_ROW) * (CARD + 0.06)
-    _cards(ax, node.left + node.wide - PAD - room, top - 0.34, idle, PALE)
+    for task, left, top in node.spots():
+        _task(ax, task, left, top, node.task_wide)
+        chips = [("CPU:0", ""), *((f"GPU:{n}", f"#{numbers[g]}") for n, g in enumerate(task.gpus))]
+        bottom = _chips(ax, left, top - TASK_HIGH, node.task_wide, chips, colour=GREEN)
+        spots[task.name] = _Spot(left, left + node.task_wide, top, bottom, node.bottom)
+    idle = [("unused", f"#{numbers[gpu]}") for gpu in node.idle]
+    _chips(
+        ax,
+        node.left + PAD,
+        node.bottom + node.high - HEAD + CHIP_GAP,
+        node.wide - 2 * PAD,
+        idle,
+        colour=PALE,
+    )
 
 
-def _cards(ax: Axes, left: float, bottom: float, numbers: Sequence[int], colour: str) -> None:
-    for place, number in enumerate(numbers[:_CARDS_A_ROW]):
-        x = left + place * (CARD + 0.06)
-        ax.add_patch(Rectangle((x, bottom), CARD, CARD, facecolor=colour, edgecolor=GREY, zorder=4))
-        more = place == _CARDS_A_ROW - 1 and len(numbers) > _CARDS_A_ROW
+def _task(ax: Axes, task: TaskShape, left: float, top: float, wide: float) -> None:
+    colour = VERMILION if task.serves else BLUE
+    ax.add_patch(Rectangle((left, top - TASK_HIGH), wide, TASK_HIGH, facecolor=colour, zorder=4))
+    lines = (
+        (task.name, 0.17, TASK_SIZE, "bold"),
+        (task.device_name, 0.42, LINE_SIZE, "normal"),
+        (task.address, 0.63, LINE_SIZE, "normal"),
+    )
+    for text, down, size, weight in lines:
         ax.text(
-            x + CARD / 2,
-            bottom + CARD / 2,
-            "…" if more else str(number),
-            fontsize=10,
-            fontweight="bold",
-            color="white" if colour == GREEN else BLACK,
-            ha="center",
-            va="center",
-            zorder=5,
+            left + wide / 2, top - down, label(text), color="white", ha="center", va="center",
+            fontsize=size, fontweight=weight, zorder=5,
+        )  # fmt: skip
+
+
+def _chips(
+    ax: Axes, left: float, top: float, wide: float, chips: Sequence[_Chip], *, colour: str
+) -> float:
+    """Draw devices below `top`, and return their lower end; those beyond the most are counted."""
+    shown = list(chips)
+    if len(shown) > MOST_CHIPS:
+        shown[MOST_CHIPS - 1 :] = [(f"{len(shown) - MOST_CHIPS + 1:,}", "more")]
+    columns = chips_a_row(wide)
+    for place, (first, second) in enumerate(shown):
+        row, column = divmod(place, columns)
+        x = left + column * (CHIP_WIDE + CHIP_GAP)
+        y = top - (row + 1) * (CHIP_HIGH + CHIP_GAP)
+        face = colour if second.startswith("#") else "white"
+        ax.add_patch(
+            Rectangle((x, y), CHIP_WIDE, CHIP_HIGH, facecolor=face, edgecolor=GREY, zorder=4)
         )
+        ax.text(
+            x + CHIP_WIDE / 2, y + CHIP_HIGH / 2, f"{first}\n{second}".strip(), fontsize=8.5,
+            color="white" if face == GREEN else BLACK, ha="center", va="center", zorder=5,
+            linespacing=1.05,
+        )  # fmt: skip
+    return top - chips_high(len(shown), wide)
 
 
-def _links(
-    ax: Axes, topology: Topology, spots: Mapping[str, _Spot], floors: Mapping[str, float]
-) -> None:
-    """Draw who talks to whom; `floors` are the lower ends of the tasks' nodes."""
+def _links(ax: Axes, topology: Topology, spots: Mapping[str, _Spot]) -> None:
+    """Draw who talks to whom."""
     known = [(one, two) for one, two in topology.links if {one, two} <= spots.keys()]
     for one, two in known:
         start, end = spots[one], spots[two]
-        if topology.ring and _is_far(start, end):
-            way: dict[str, Any] = {"path": _around(start, end, floors[one])}
+        if topology.ring and start.is_far(end):
+            way: dict[str, Any] = {"path": _around(start, end)}
         else:
             ends, bend = _way(start, end)
             way = {"posA": ends[0], "posB": ends[1], "connectionstyle": bend}
@@ -203,30 +268,28 @@ def _links(
         )
 
 
-def _is_far(start: _Spot, end: _Spot) -> bool:
-    """Whether others lie between two tasks of the same height."""
-    (x1, y1), (x2, y2) = start, end
-    return abs(y1 - y2) < TASK_HIGH and abs(x2 - x1) > TASK_WIDE + 2 * PAD + GAP + 0.01
-
-
-def _around(start: _Spot, end: _Spot, floor: float) -> Path:
+def _around(start: _Spot, end: _Spot) -> Path:
     """From one task to another below all that lies between them, and below their nodes."""
-    (x1, y1), (x2, y2) = start, end
-    aside, low, under = 0.4 * TASK_WIDE, TASK_HIGH / 2, floor - 0.15
-    spots = [(x1 + aside, y1 - low), (x1 + aside, under), (x2 + aside, under)]
-    return Path([*spots, (x2 + aside, y2 - low)])
+    under = start.floor - 0.15
+    points = [(start.aside, start.bottom), (start.aside, under), (end.aside, under)]
+    return Path([*points, (end.aside, end.bottom)])
 
 
-def _way(start: _Spot, end: _Spot) -> tuple[tuple[_Spot, _Spot], str]:
+def _way(start: _Spot, end: _Spot) -> tuple[tuple[_Point, _Point], str]:
     """Where the line between two tasks begins and ends, and how it bends."""
-    (x1, y1), (x2, y2) = start, end
-    if abs(y1 - y2) >= TASK_HIGH:  # one above the other
-        down = TASK_HIGH / 2 if y1 > y2 else -TASK_HIGH / 2
-        return ((x1, y1 - down), (x2, y2 + down)), "arc3"
-    right = 1 if x2 > x1 else -1
-    if not _is_far(start, end):  # side by side
-        side = right * TASK_WIDE / 2
-        return ((x1 + side, y1), (x2 - side, y2)), "arc3"
-    # Below all that lie between; to the right of the cards, which begin at the left.
-    aside, low = 0.4 * TASK_WIDE, TASK_HIGH / 2
-    return ((x1 + aside, y1 - low), (x2 + aside, y2 - low)), f"arc3,rad={0.16 * right}"
+    if not start.is_level(end):
+        ends = [
+            (one.middle, one.bottom if one.top > two.top else one.top)
+            for one, two in ((start, end), (end, start))
+        ]
+        return (ends[0], ends[1]), "arc3"
+    right = end.left > start.left
+    if not start.is_far(end):  # side by side
+        y = start.top - TASK_HIGH / 2
+        sides = (start.right, end.left) if right else (start.left, end.right)
+        return ((sides[0], y), (sides[1], y)), "arc3"
+    # Below all that lie between.
+    return (
+        (start.aside, start.bottom),
+        (end.aside, end.bottom),
+    ), f"arc3,rad={'' if right else '-'}0.16"

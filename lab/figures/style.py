@@ -18,6 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
+from lab.figures import CREATOR
 from lab.numbers import fixed
 from lab.task.text import clipped
 
@@ -134,10 +135,10 @@ def png(figure: Figure) -> bytes:
 
 def svg(figure: Figure) -> bytes:
     """The figure as an SVG; the same figure gives the same bytes."""
-    return _saved(figure, "svg", {"Date": None, "Creator": None}, dpi=_DPI)
+    return _saved(figure, "svg", {"Date": None, "Creator": CREATOR}, dpi=_DPI)
 
 
-def _saved(figure: Figure, form: str, metadata: dict[str, None], dpi: int) -> bytes:
+def _saved(figure: Figure, form: str, metadata: dict[str, str | None], dpi: int) -> bytes:
     data = io.BytesIO()
     with settings():
         figure.savefig(data, format=form, dpi=dpi, metadata=metadata)

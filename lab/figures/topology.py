@@ -1,11 +1,11 @@
-"""Who talks to whom: the tasks of a run, and what their program sends between them."""
+"""Who talks to whom: the tasks of a cluster, and what their program sends between them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from lab.run.directory import RunInfo
+from lab.figures.shape import ClusterShape
 
 _RINGS: Final = frozenset({"multiworker", "horovod"})
 """Experiments whose workers add up their gradients around a ring."""
@@ -29,15 +29,17 @@ class Topology:
     words: str
 
 
-def topology_of(info: RunInfo) -> Topology:
-    """What the program of a run sends, by what its experiment is and by the jobs that there are."""
-    tasks = info.task_names()
-    by_job = {job: [task for task in tasks if _job(task) == job] for job in info.cluster}
+def topology_of(shape: ClusterShape) -> Topology:
+    """What the program sends, by what its experiment is and by the jobs that there are."""
+    tasks = [task.name for task in shape.tasks]
+    by_job: dict[str, list[str]] = {}
+    for task in shape.tasks:
+        by_job.setdefault(task.job, []).append(task.name)
     workers = by_job.get("worker", [])
-    if not info.own and info.experiment in _RINGS and len(workers) > 1:
+    if shape.experiment in _RINGS and len(workers) > 1:
         ring = tuple(zip(workers, [*workers[1:], workers[0]], strict=True))
         return Topology(ring, True, "The workers add up their gradients around a ring.")
-    if not info.own and info.experiment in _EVERYBODY:
+    if shape.experiment in _EVERYBODY:
         pairs = [(one, two) for place, one in enumerate(tasks) for two in tasks[place + 1 :]]
         return Topology(tuple(pairs), False, "Every task talks to every other one.")
     if "client" in by_job:
@@ -59,7 +61,3 @@ def _parameter_servers(by_job: dict[str, list[str]], servers: list[str]) -> Topo
     if "evaluator" in by_job:
         words += " The evaluator reads the checkpoints alone, and talks to nobody."
     return Topology(tuple(links), False, words)
-
-
-def _job(task: str) -> str:
-    return task.rpartition("-")[0]

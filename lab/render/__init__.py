@@ -136,18 +136,23 @@ def is_rendered(begin: bytes) -> bool:
     return begin.startswith(b"# Rendered from ")
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, data: bytes, flag: str = "--output") -> None:
     """Write a rendered file, whole or not at all.
+
+    Args:
+        path: The file.
+        data: All of it.
+        flag: The flag that names it, for the message.
 
     Raises:
         LabError: It cannot be written there.
     """
     try:
-        write_output(path, text.encode())
+        write_output(path, data)
     except OSError as error:
         raise LabError(
             f"{short(str(path))} cannot be written ({error.strerror})",
-            "name another file with `--output`",
+            f"name another file with `{flag}`",
         ) from None
 
 

@@ -108,8 +108,9 @@ def make(
                 file = where.figures / f"{chart.name}.{ending}"
                 write_output(file, data)
                 files.append(file)
+            wide = round(100 * figure.get_figwidth())
             say(f"{chart.title}: {where.figures / chart.name}.png and .svg")
-            shown.append(Shown(chart, chart.see(traces), chart.read(traces), image))
+            shown.append(Shown(chart, chart.see(traces), chart.read(traces), image, wide))
         write_output(where.page, page(runs, shown, judged).encode())
     except OSError as error:
         raise _unwritten(error, where) from error

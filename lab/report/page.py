@@ -33,12 +33,14 @@ class Shown:
         see: What is to be seen in it, sentence by sentence.
         read: How to read it.
         image: The PNG; None where there is nothing to draw.
+        wide: CSS pixels across, where there is room.
     """
 
     chart: Chart
     see: Sequence[str]
     read: str
     image: bytes | None
+    wide: int = 0
 
     @property
     def address(self) -> str:

@@ -22,8 +22,10 @@ from lab.cli.output import say
 from lab.cli.values import text
 from lab.cluster import load_cluster
 from lab.errors import InputError, LabError
+from lab.figures import is_svg
 from lab.images import CURRENT, IMAGES
 from lab.outputs import check_output
+from lab.plan import Plan, PlannedRun
 from lab.render import (
     is_rendered,
     override_of,
@@ -36,7 +38,9 @@ from lab.render import (
     write,
 )
 from lab.run.project import cluster_path
+from lab.task.experiments import EXPERIMENTS
 from lab.task.faults import parse
+from lab.task.text import short
 
 
 def command(
@@ -54,6 +58,9 @@ def command(
         "docker-compose.yml"
     ),
     force: Force = False,
+    picture: Annotated[
+        str | None, Flag("also draw the cluster, as an SVG", text, shows="FILE")
+    ] = None,
     run: Annotated[
         str | None,
         Flag(
@@ -69,15 +76,20 @@ def command(
     """Render the description as a compose file."""
     path = cluster_path(cluster, file)
     override = override_of(run, rest)
-    if check and (explain or strict):
+    others = {"--explain": explain, "--strict": strict, "--picture": picture is not None}
+    if check and any(others.values()):
         # Whether a file is stale must not depend on who uses the box at the moment.
-        word = "--explain" if explain else "--strict"
+        word = next(word for word, given in others.items() if given)
         raise InputError(f"--check only compares: {word} means nothing to it", f"leave out {word}")
     if check:
         _check(path, Path(output), gpus, tensorflow, override)
         return
     if output != "-":
         check_output("--output", Path(output), is_rendered, force=force)
+    if picture is not None:
+        check_output("--picture", Path(picture), is_svg, force=force)
+        if output != "-" and Path(picture).resolve() == Path(output).resolve():
+            raise InputError("--picture and --output name the same file", "name another file")
     described = load_cluster(path)
     planned = planned_run(described, override)
     version = tensorflow_of(planned, tensorflow, CURRENT.tensorflow)
@@ -86,14 +98,27 @@ def command(
     for fault in planned.faults if planned else ():
         if parse(fault).kind.on_network:
             say(f"warning: fault {fault} needs a client: `docker compose up` leaves it out")
+    if picture is not None:
+        _draw(draft.plan, planned, Path(picture))
     if output == "-":
         sys.stdout.write(render_plan(draft.plan, path, planned, override))
     else:
         target = Path(output)
         text = render_plan(draft.plan, path, planned, override, relative_to=target.parent)
-        write(target, text)
+        write(target, text.encode())
         trains = f"; it trains {planned.arguments[0]}" if planned else ""
         say(f"{output} is written; boot it with {_boot_command(target)}{trains}")
+
+
+def _draw(plan: Plan, run: PlannedRun | None, picture: Path) -> None:
+    # Imported here: matplotlib costs a second, and only a picture needs it.
+    from lab.figures.cluster import draw_shape  # noqa: PLC0415
+    from lab.figures.shape import of_plan  # noqa: PLC0415
+    from lab.figures.style import svg  # noqa: PLC0415
+
+    experiment = EXPERIMENTS[run.arguments[0]] if run else None
+    write(picture, svg(draw_shape(of_plan(plan, experiment))), "--picture")
+    say(f"{short(str(picture))} is drawn")
 
 
 def _boot_command(file: Path) -> str:
