@@ -242,7 +242,9 @@ class Backend(Protocol):
     def unready(self, plan: Plan, *, root: Path) -> str | None:
         """Why this plan cannot be booted here (it has no image), with the mend; None: it can."""
 
-    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> Environment:
+    def up(
+        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+    ) -> Environment:
         """Boot an environment and wait until every agent is there.
 
         If it fails half-way, what it started is taken down before the error is raised.
@@ -252,9 +254,11 @@ class Backend(Protocol):
             root: The project's directory, with `scripts/`, `data/` and `Dockerfile.gpu`.
             say: Receives progress.
             check: Called once every agent is there; what it raises fails the boot.
+            share: Whether another environment may hold the same GPUs.
 
         Raises:
-            LabError: It did not come up; nothing is left behind.
+            LabError: It did not come up, or another environment holds one of its GPUs; nothing is
+                left behind.
         """
 
     def find(self, project: str) -> Environment | None:

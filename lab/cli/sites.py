@@ -23,12 +23,14 @@ class Site:
         plan: The placement.
         root: The project's directory.
         found: The environment that is up already, and stays; None: one is booted.
+        share: Whether another environment may hold the GPUs of one that is booted.
     """
 
     backend: Backend
     plan: Plan
     root: Path
     found: Environment | None
+    share: bool = False
 
     def boot(self, defer: Callable[[], None], say: Say) -> Environment:
         """Boot an environment and see that its tasks have what the plan says.
@@ -45,7 +47,7 @@ class Site:
             prove(environment, self.plan, say)
             defer()
 
-        return self.backend.up(self.plan, root=self.root, say=say, check=check)
+        return self.backend.up(self.plan, root=self.root, say=say, check=check, share=self.share)
 
 
 def find_site(
@@ -58,6 +60,7 @@ def find_site(
     home: Path,
     say: Say,
     heed: Callable[[], None],
+    share: bool = False,
 ) -> Site:
     """Choose the backend, and see whether what is up already can be used; nothing is started.
 
@@ -70,6 +73,7 @@ def find_site(
         home: Where the runs of an environment that is gone are brought.
         say: Receives which backend it is, and why.
         heed: Says, or refuses, what is odd about the placement; not called where it stands already.
+        share: Whether another environment may hold the GPUs of one that is booted.
 
     Raises:
         LabError: No backend can be used here, or an environment of this name is another one.
@@ -80,4 +84,4 @@ def find_site(
     else:
         heed()
         bring_leftovers_home(chosen.backend, draft.plan.name, home, say)
-    return Site(chosen.backend, draft.plan, root, chosen.environment)
+    return Site(chosen.backend, draft.plan, root, chosen.environment, share)

@@ -18,7 +18,7 @@ import pytest
 
 from lab.backends.local import LocalBackend, interpreter
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.process import Identity, descendants
+from lab.backends.process import Identity, descendants
 from lab.errors import InputError, LabError
 from lab.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.protocol import Request, TaskStatus

@@ -235,7 +235,9 @@ class FakeBackend:
     def unready(self, plan: Plan, *, root: Path) -> str | None:
         return self.no_image
 
-    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> FakeEnvironment:
+    def up(
+        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+    ) -> FakeEnvironment:
         assert self.environment is not None
         check(self.environment)
         return self.environment
@@ -261,7 +263,9 @@ class Boots(FakeBackend):
     made: FakeEnvironment | None = None
     booted: int = 0
 
-    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> FakeEnvironment:
+    def up(
+        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+    ) -> FakeEnvironment:
         assert self.made is not None
         self.made.plan, self.made.is_down = plan, False
         self.booted += 1

@@ -23,6 +23,7 @@ from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.compose.origin import compose_file
 from lab.backends.compose.removal import NOTHING as EMPTY
 from lab.backends.compose.removal import holdings, remove
+from lab.backends.gpu_record import release
 from lab.backends.hearing import check_hearing
 from lab.errors import InputError, LabError
 from lab.pinning import Sight
@@ -268,6 +269,8 @@ class ComposeEnvironment:
             kept = holdings(self._engine, self.project).volumes if keeps() else EMPTY.volumes
             calm(self._engine, self.project)
             remove(self._engine, self.project, say, keep=replace(EMPTY, volumes=kept))
+            if any(each.planned for each in self.found):
+                release(self.backend, self.project, self._engine.id())
             state.forget(self.project)
 
     def _channel(self, seen: Sequence[Seen] | None = None) -> Channel:

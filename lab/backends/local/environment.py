@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lab.backends import NOTHING, Chunk, Keeps, Say, TaskInfo, Unless, looking, never, nothing
+from lab.backends.gpu_record import release
 from lab.backends.hearing import check_hearing
 from lab.backends.local import state
 from lab.backends.local.disturb import disturb
 from lab.backends.local.interpreter import environ, versions
-from lab.backends.local.process import Identity, descendants, inner_pid, running
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow as follow_lines
 from lab.backends.local.trees import remove_tree
+from lab.backends.process import Identity, descendants, inner_pid, running
 from lab.errors import InputError, LabError
 from lab.pinning import Sight
 from lab.task import told_faults
@@ -332,6 +333,8 @@ class LocalEnvironment:
             LabError: Something of it is left.
         """
         self._end_processes(gently=gently)
+        if any(task.gpus for task in self._record.tasks):
+            release(self.backend, self.project, str(self._place.directory))
         if keep_volume:
             self._place.kept.touch()
         else:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.backends import locking
-from lab.backends.local.process import Identity
+from lab.backends.process import Identity
 from lab.errors import LabError
 from lab.images import CURRENT
 from lab.plan import Link

@@ -10,7 +10,7 @@ from typing import Annotated
 from lab.backends.choose import AUTO, backends
 from lab.cli import planning
 from lab.cli.arguments import Flag, Rest, Switch, Word
-from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict
+from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Share, Strict
 from lab.cli.outcome import judge, tell
 from lab.cli.output import say
 from lab.cli.sites import Site, find_site
@@ -60,6 +60,7 @@ def command(
     gpus: GpuMode = AUTO,
     explain: Explain = False,
     strict: Strict = False,
+    share: Share = False,
     data_dir: Annotated[
         str | None, Flag("your own data, in the four IDX files", shows="DIR")
     ] = None,
@@ -168,6 +169,7 @@ def command(
         home=home,
         say=say,
         heed=partial(draft.heed, strict=strict),
+        share=share,
     )
     order = Order(
         experiment=wanted,
