@@ -116,7 +116,8 @@ class Environment(Protocol):
                 `checkpoints` to go on from.
 
         Raises:
-            LabError: Another run is under way in this environment, or an agent of it is not there.
+            Busy: Another run is under way in this environment.
+            LabError: An agent of it is not there.
         """
 
     def cancel(self, run_id: str, reason: str) -> None:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from lab.backends import Backend, Environment, Say
 from lab.backends.choose import check_same, choose
+from lab.backends.locking import Busy
 from lab.backends.proof import prove
 from lab.cli.planning import Draft
 from lab.plan import Plan
 from lab.run.homecoming import bring_leftovers_home
+from lab.run.run_queue import turn
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +90,37 @@ def find_site(
         heed()
         bring_leftovers_home(chosen.backend, draft.plan.name, home, say)
     return Site(chosen.backend, draft.plan, root, chosen.environment, share)
+
+
+def in_turn(
+    site: Site,
+    find: Callable[[], Site],
+    once: Callable[[Site, Say], T],
+    *,
+    wait: bool,
+    say: Say,
+) -> T:
+    """Make a run when no other one of the same environment is ahead or under way.
+
+    Args:
+        site: Where.
+        find: Looks for it again: what was waited for may have booted the environment, or removed
+            it.
+        once: Makes the run; gives the id of the run to its second argument before it starts.
+        wait: Wait for the runs that are ahead; otherwise these are an error.
+        say: Receives the place in the queue, whenever it changes.
+
+    Raises:
+        Busy: Another run is ahead, or under way, and `wait` is not given.
+        LabError: As `once` says.
+    """
+    with turn(site.backend, site.plan.name, wait=wait, say=say) as mine:
+        while True:
+            try:
+                return once(find() if mine.waited else site, mine.begin)
+            except Busy:
+                # It was another user, who has no ticket here, or a command that is no run.
+                if not wait:
+                    raise
+                mine.wait()
+                mine.waited = True

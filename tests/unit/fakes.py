@@ -22,6 +22,7 @@ from lab.backends import (
     no_check,
     nothing,
 )
+from lab.backends.locking import Busy
 from lab.errors import LabError
 from lab.pinning import Sight
 from lab.plan import Plan, PlannedNode, PlannedTask
@@ -169,7 +170,7 @@ class FakeEnvironment(Environment):
                 shutil.copytree(folder, self.volume.incoming(request.run_id) / name)
             volumes.submit(self.volume, request)
         except volumes.VolumeBusy as error:
-            raise LabError(str(error), "wait until it has ended") from error
+            raise Busy(str(error), "wait until it has ended") from error
         thread = threading.Thread(target=self.tasks_do, args=(self.volume, request))
         thread.start()
         self.threads.append(thread)

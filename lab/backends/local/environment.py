@@ -22,6 +22,7 @@ from lab.backends.local.interpreter import environ, versions
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow as follow_lines
 from lab.backends.local.trees import remove_tree
+from lab.backends.locking import Busy
 from lab.backends.process import Identity, descendants, inner_pid, running
 from lab.errors import InputError, LabError
 from lab.pinning import Sight
@@ -110,9 +111,9 @@ class LocalEnvironment:
                     shutil.copytree(folder, self._volume.incoming(request.run_id) / name)
                 run_volume.submit(self._volume, request)
         except run_volume.VolumeBusy as busy:
-            raise LabError(
+            raise Busy(
                 f"{busy} in the local environment {self.project!r}",
-                f"follow it with `lab attach {busy.run_id}`, or end it with `lab cancel`",
+                f"follow it with `lab attach {busy.run_id}`, or wait for it with `lab run --wait`",
             ) from busy
         except OSError as error:
             shutil.rmtree(self._volume.incoming(request.run_id), ignore_errors=True)
