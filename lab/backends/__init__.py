@@ -151,6 +151,20 @@ class Environment(Protocol):
     def runs(self) -> list[Request]:
         """All requests on the volume, oldest first."""
 
+    def mark_collected(self, run_id: str, directory: str) -> None:
+        """Note on the volume into which directory of runs all of a run was collected.
+
+        Raises:
+            LabError: There is no such run, or its volume cannot be written.
+        """
+
+    def collected(self) -> Mapping[str, str]:
+        """Run to the directory that is noted so; a program can have forged it.
+
+        Raises:
+            LabError: The volume cannot be read, or its agents know no such notes.
+        """
+
     def ship(
         self,
         run_id: str,

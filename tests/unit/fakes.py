@@ -192,6 +192,12 @@ class FakeEnvironment(Environment):
     def runs(self) -> list[Request]:
         return volumes.requests(self.volume)
 
+    def mark_collected(self, run_id: str, directory: str) -> None:
+        volumes.mark_collected(self.volume, run_id, directory)
+
+    def collected(self) -> Mapping[str, str]:
+        return volumes.collected(self.volume)
+
     def ship(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:

@@ -152,6 +152,21 @@ class ComposeEnvironment:
                 f"the run volume of {self.project} holds {error}", "see `lab shell`"
             ) from error
 
+    def mark_collected(self, run_id: str, directory: str) -> None:
+        """Note into which directory of runs all of a run was collected; see `Environment`."""
+        _drain(self._channel().call("collected", run_id, directory))
+
+    def collected(self) -> Mapping[str, str]:
+        """Run to the directory that is noted so; see `Environment`."""
+        # Imported here: not every command asks.
+        import msgspec  # noqa: PLC0415
+
+        text = b"".join(self._channel().call("collected"))
+        try:
+            return msgspec.json.decode(text, type=dict[str, str])
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise LabError(f"the run volume of {self.project} says {error}") from error
+
     def ship(
         self,
         run_id: str,

@@ -183,6 +183,14 @@ class LocalEnvironment:
         """All requests on the volume, oldest first."""
         return run_volume.requests(self._volume)
 
+    def mark_collected(self, run_id: str, directory: str) -> None:
+        """Note into which directory of runs all of a run was collected; see `Environment`."""
+        self._tell(run_volume.mark_collected, run_id, directory)
+
+    def collected(self) -> Mapping[str, str]:
+        """Run to the directory that is noted so."""
+        return run_volume.collected(self._volume)
+
     def ship(
         self,
         run_id: str,
