@@ -1,4 +1,4 @@
-"""Planned cards that somebody uses already."""
+"""Planned cards on which somebody computes already."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from lab.plan import Plan
 from lab.sizes import memory_for_people
 from lab.task.text import clipped, short
 
+_DISPLAY_SERVERS: Final = frozenset({"Xorg", "Xwayland", "X", "gnome-shell", "kwin_wayland"})
+"""Programs that draw what a screen shows, though some of them compute for that, too."""
+
 _NAMED: Final = 4  # so many tasks, or processes, are named in a line
 _LONGEST_PROGRAM: Final = 60  # characters of its name
 
 
 def busy(plan: Plan, inventory: Inventory) -> list[str]:
-    """Which cards of a plan's tasks are in use, a line for each.
+    """On which cards of a plan's tasks a process computes, a line for each.
 
     Args:
         plan: The plan.
@@ -29,16 +32,21 @@ def busy(plan: Plan, inventory: Inventory) -> list[str]:
         for each in task.gpus:
             holders.setdefault(each, []).append(task.name)
     by_id = {gpu.device_id: gpu for gpu in inventory.gpus}
+    computing = {each: _computing(by_id[each]) for each in holders if each in by_id}
+    return [_line(by_id[each], found, holders[each]) for each, found in computing.items() if found]
+
+
+def _computing(gpu: Gpu) -> list[Process]:
     return [
-        _line(by_id[each], tasks)
-        for each, tasks in holders.items()
-        if each in by_id and by_id[each].processes
+        each
+        for each in gpu.processes
+        if each.computes and each.name.rpartition("/")[2] not in _DISPLAY_SERVERS
     ]
 
 
-def _line(gpu: Gpu, tasks: Sequence[str]) -> str:
+def _line(gpu: Gpu, found: Sequence[Process], tasks: Sequence[str]) -> str:
     who = _listed([short(gpu.device_id), *tasks])
-    used_by = _listed([_process(process) for process in gpu.processes])
+    used_by = _listed([_process(process) for process in found])
     return f"GPU {gpu.index} ({who}) is in use: {used_by}"
 
 

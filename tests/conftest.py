@@ -44,6 +44,14 @@ def variables() -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_gpu_record(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The tests hold no GPU of this host."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAB_GPU_RECORD", str(tmp_path_factory.mktemp("host") / "gpus"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def engine(
     variables: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory

@@ -19,7 +19,7 @@ from lab.cli import planning
 from lab.cli.outcome import judge
 from lab.cli.output import say
 from lab.cli.planning import Draft
-from lab.cli.sites import Site, find_site
+from lab.cli.sites import Site, find_site, in_turn
 from lab.cli.terms import check_joins, terms
 from lab.cluster import Cluster
 from lab.errors import InputError, LabError
@@ -54,6 +54,8 @@ def run(
     data_dir: AnyPath | None = None,
     runs_dir: AnyPath | None = None,
     keep: bool = False,
+    share: bool = False,
+    wait: bool = False,
     check: bool = True,
     quiet: bool = False,
     args: str | Sequence[str] = (),
@@ -77,6 +79,8 @@ def run(
         data_dir: Your own data, in the four IDX files; None: those that are shipped.
         runs_dir: Where runs are kept; None: `LAB_RUNS_DIR`, or `./runs`.
         keep: Leave the environment up that this run boots; the next one is quicker.
+        share: Take GPUs that another environment of the lab holds, too.
+        wait: Wait for the runs that are ahead in this environment; otherwise these are an error.
         check: Whether a run that does not succeed, or finds what it should not, is an error.
         quiet: Say nothing but warnings.
         args: Words for a program of your own, or one.
@@ -118,7 +122,8 @@ def run(
     )
     check_joins(wanted, words, draft.plan, agreed.start, data)
     kept = home(runs_dir)
-    site = find_site(
+    find = partial(
+        find_site,
         backend,
         draft,
         backends(),
@@ -127,7 +132,9 @@ def run(
         home=kept,
         say=tell,
         heed=partial(_heed, draft, tell),
+        share=share,
     )
+    site = find()
     order = Order(
         experiment=wanted,
         argv=words,
@@ -138,12 +145,17 @@ def run(
         program=own,
         terms=agreed,
     )
-    made = prepare(order, kept)
-    tell(f"run {made.run_id}: {made.path}")
-    summary = _conducted(made, site, keep=keep, tell=tell)
-    if check:
-        judge(made, summary)
-    return Run(made)
+
+    def once(site: Site, begin: Say) -> Run:
+        made = prepare(order, kept)
+        begin(made.run_id)
+        tell(f"run {made.run_id}: {made.path}")
+        summary = _conducted(made, site, keep=keep, tell=tell)
+        if check:
+            judge(made, summary)
+        return Run(made)
+
+    return in_turn(site, find, once, wait=wait, say=say if wait else tell)
 
 
 def _listed(words: str | Sequence[str]) -> Sequence[str]:

@@ -116,7 +116,8 @@ class Environment(Protocol):
                 `checkpoints` to go on from.
 
         Raises:
-            LabError: Another run is under way in this environment, or an agent of it is not there.
+            Busy: Another run is under way in this environment.
+            LabError: An agent of it is not there.
         """
 
     def cancel(self, run_id: str, reason: str) -> None:
@@ -149,6 +150,20 @@ class Environment(Protocol):
 
     def runs(self) -> list[Request]:
         """All requests on the volume, oldest first."""
+
+    def mark_collected(self, run_id: str, directory: str) -> None:
+        """Note on the volume into which directory of runs all of a run was collected.
+
+        Raises:
+            LabError: There is no such run, or its volume cannot be written.
+        """
+
+    def collected(self) -> Mapping[str, str]:
+        """Run to the directory that is noted so; a program can have forged it.
+
+        Raises:
+            LabError: The volume cannot be read, or its agents know no such notes.
+        """
 
     def ship(
         self,
@@ -242,7 +257,9 @@ class Backend(Protocol):
     def unready(self, plan: Plan, *, root: Path) -> str | None:
         """Why this plan cannot be booted here (it has no image), with the mend; None: it can."""
 
-    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> Environment:
+    def up(
+        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+    ) -> Environment:
         """Boot an environment and wait until every agent is there.
 
         If it fails half-way, what it started is taken down before the error is raised.
@@ -252,9 +269,11 @@ class Backend(Protocol):
             root: The project's directory, with `scripts/`, `data/` and `Dockerfile.gpu`.
             say: Receives progress.
             check: Called once every agent is there; what it raises fails the boot.
+            share: Whether another environment may hold the same GPUs.
 
         Raises:
-            LabError: It did not come up; nothing is left behind.
+            LabError: It did not come up, or another environment holds one of its GPUs; nothing is
+                left behind.
         """
 
     def find(self, project: str) -> Environment | None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.backends import Backend, Environment, Say
+from lab.backends import Backend, Check, Environment, Say
 from lab.errors import LabError
 from lab.gpus import Gpu, NvmlError, survey
 from lab.pinning import Sight, Verdict, Word, verdict
@@ -15,13 +15,21 @@ from lab.plan import Plan
 _MANY = 3  # so many tasks are named
 
 
-def boot(backend: Backend, plan: Plan, *, root: Path, say: Say) -> Environment:
+def boot(backend: Backend, plan: Plan, *, root: Path, say: Say, share: bool = False) -> Environment:
     """Boot an environment, and see that its tasks see what was planned.
+
+    Args:
+        backend: Where.
+        plan: What.
+        root: The project's directory.
+        say: Receives progress.
+        share: Whether another environment may hold the same GPUs.
 
     Raises:
         LabError: It did not come up, or a task sees other cards; nothing is left behind.
     """
-    return backend.up(plan, root=root, say=say, check=lambda up: prove(up, plan, say))
+    check: Check = lambda up: prove(up, plan, say)  # noqa: E731
+    return backend.up(plan, root=root, say=say, check=check, share=share)
 
 
 def prove(environment: Environment, plan: Plan, say: Say) -> None:

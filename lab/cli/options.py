@@ -34,8 +34,9 @@ GpuMode = Annotated[
 ]
 Explain = Annotated[bool, Switch("say why each node got its GPUs, and each task its CPUs")]
 Strict = Annotated[
-    bool, Switch("refuse GPUs that are in use, and less than the description asks for")
+    bool, Switch("refuse GPUs on which others compute, and less than the description asks for")
 ]
+Share = Annotated[bool, Switch("take GPUs that another environment of the lab holds, too")]
 RunsDir = Annotated[
     str | None,
     Flag("where runs are kept (default: LAB_RUNS_DIR, or ./runs)", shows="DIR"),

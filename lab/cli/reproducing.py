@@ -18,6 +18,7 @@ from lab.reproduce.claims import Source
 from lab.reproduce.recipes import crews, points, role_of_point, wanted
 from lab.run import project
 from lab.run.launch import Order
+from lab.run.run_queue import turn
 from lab.sweep.crew import with_workers
 from lab.sweep.grid import Point
 from lab.sweep.making import Share
@@ -82,7 +83,8 @@ class Asked:
         def order(point: Point) -> Order:
             return orders[role_of_point(point)](self.seed + point.repeat)
 
-        return Share(runs, order, site.found, site.boot)
+        alone = partial(turn, site.backend, site.plan.name, wait=False, say=tell)
+        return Share(runs, order, site.found, site.boot, alone)
 
     def _order(
         self, source: Source, role: str, cluster: Cluster, draft: planning.Draft

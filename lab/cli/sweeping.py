@@ -15,6 +15,7 @@ from lab.cli.sites import find_site
 from lab.cli.terms import terms
 from lab.cluster import Cluster
 from lab.run.launch import Order
+from lab.run.run_queue import turn
 from lab.sweep.crew import with_workers
 from lab.sweep.grid import Point
 from lab.sweep.making import Share
@@ -99,7 +100,11 @@ class Asked:
         )
 
         return Share(
-            points, lambda point: replace(order, argv=self._argv(point)), site.found, site.boot
+            points,
+            lambda point: replace(order, argv=self._argv(point)),
+            site.found,
+            site.boot,
+            partial(turn, site.backend, site.plan.name, wait=False, say=tell),
         )
 
     def _argv(self, point: Point) -> tuple[str, ...]:

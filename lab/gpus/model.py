@@ -62,11 +62,13 @@ class Process:
         pid: Its process id on the host.
         name: Its program, or "" where it cannot be known.
         memory_bytes: Memory of the card that it takes, or None where the driver does not tell.
+        computes: Whether it has a context for computing; otherwise it only draws.
     """
 
     pid: int
     name: str
     memory_bytes: int | None
+    computes: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,15 +25,18 @@ _GRAPHICS: Final = (
 
 def processes(library: Library, handle: Handle, questions: Questions) -> tuple[Process, ...]:
     """The processes that have a context on a card or a slice, each once, by their ids."""
-    found = questions.ask("processes", lambda: _running(library, handle, _COMPUTE), [])
-    found = found + questions.ask("processes", lambda: _graphics(library, handle), [])
+    computing = questions.ask("processes", lambda: _running(library, handle, _COMPUTE), [])
+    found = computing + questions.ask("processes", lambda: _graphics(library, handle), [])
+    compute = {each.pid for each in computing}
     memory: dict[int, int | None] = {}
     for each in found:
         # One that computes and draws is told twice, with the same memory.
         known = memory.get(each.pid)
         taken = each.usedGpuMemory
         memory[each.pid] = taken if known is None else max(known, taken or 0)
-    return tuple(Process(pid, _name(library, pid), memory[pid]) for pid in sorted(memory))
+    return tuple(
+        Process(pid, _name(library, pid), memory[pid], pid in compute) for pid in sorted(memory)
+    )
 
 
 def _graphics(library: Library, handle: Handle) -> list[Any]:

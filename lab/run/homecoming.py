@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from lab.backends import Backend, Environment, Say
+from lab.errors import LabError
 from lab.run import lifecycle
 from lab.run.directory import RunDir, RunInfo, safe_run_id
 from lab.run.lifecycle import NoView, View
@@ -23,7 +24,12 @@ def unwatched() -> Iterator[View]:
 
 
 def bring_all_home(
-    environment: Environment, home: Path, say: Say, *, all_sizes: bool = False
+    environment: Environment,
+    home: Path,
+    say: Say,
+    *,
+    all_sizes: bool = False,
+    anywhere: bool = False,
 ) -> list[str]:
     """Collect every run of an environment that is not complete at home.
 
@@ -32,6 +38,7 @@ def bring_all_home(
         home: The directory of all runs.
         say: Receives one line for each.
         all_sizes: Collect files of any size; of complete runs, too.
+        anywhere: Leave out runs that are complete in another directory of runs.
 
     Returns:
         The runs that have not ended.
@@ -40,13 +47,32 @@ def bring_all_home(
         LabError: One of them cannot be collected.
     """
     going = []
+    known = _collected(environment) if anywhere else {}
     for request in environment.runs():
         run = RunDir(home / safe_run_id(request.run_id))
-        if not run.complete() or (all_sizes and run.read().left):
+        other = RunDir(Path(known.get(run.run_id, home)) / run.run_id)
+        if not run.info_path.is_file() and _is_complete(other):
+            say(f"run {run.run_id} is collected already, in {other.path}")
+        elif not run.complete() or (all_sizes and run.read().left):
             summary = bring_one_home(request, environment, home, say, all_sizes=all_sizes)
             if not State(summary.state).ended:
                 going.append(request.run_id)
     return going
+
+
+def _collected(environment: Environment) -> Mapping[str, str]:
+    try:
+        return environment.collected()
+    except LabError:  # an older lab has booted it
+        return {}
+
+
+def _is_complete(run: RunDir) -> bool:
+    """Whether all of a run is in a directory that a run volume names: it may name anything."""
+    try:
+        return run.complete() and run.read().run_id == run.run_id
+    except (LabError, OSError, ValueError):
+        return False
 
 
 def bring_leftovers_home(backend: Backend, project: str, home: Path, say: Say) -> None:
@@ -57,7 +83,7 @@ def bring_leftovers_home(backend: Backend, project: str, home: Path, say: Say) -
     """
     environment = backend.find_volume(project)
     if environment is not None:
-        bring_all_home(environment, home, say)
+        bring_all_home(environment, home, say, anywhere=True)
 
 
 def bring_one_home(

@@ -206,6 +206,9 @@ def bring_home(
     collected = info.collected or _all_ended(info, read_statuses(run, info))
     if (left, collected) != (info.left, info.collected):
         run.update(left=left, collected=collected)
+        if collected and not any(each.kept for each in left):
+            with suppress(LabError):  # without the note it may be collected twice: no harm
+                environment.mark_collected(run.run_id, str(run.path.parent.resolve()))
 
 
 def come_home(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +27,14 @@ class Share:
         order: What is asked for at a point.
         found: The environment that is up already, and stays; None: one is booted, and taken down.
         boot: Boots it: receives what `conduct` gives, and who is told of its progress.
+        turn: Keeps other runs of this user out of it meanwhile.
     """
 
     points: Sequence[Point]
     order: Callable[[Point], Order]
     found: Environment | None
     boot: Callable[[Callable[[], None], Say], Environment]
+    turn: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 def make(
@@ -58,7 +60,7 @@ def make(
         environment = share.boot(defer, counter.say)
         return environment
 
-    with signals.as_interrupt():
+    with signals.as_interrupt(), share.turn():
         try:
             for point in share.points:
                 counter.begin(point.line())

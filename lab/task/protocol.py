@@ -3,6 +3,7 @@
 The run volume is the only channel::
 
     requests/<run_id>.json        a request: what every task agent is to start
+    requests/<run_id>.collected   the directory of runs into which all of it was collected
     agents/<task>.json            an agent's presence; its modification time is the heartbeat
     agents/<task>.lock            locked by the agent as long as it lives
     <run_id>/tasks/<task>.jsonl   records, one JSON object a line      (appended by the agent)
@@ -325,6 +326,10 @@ class Volume:
     def request(self, run_id: str) -> Path:
         """The file of one request."""
         return self.requests / f"{run_id}.json"
+
+    def collected(self, run_id: str) -> Path:
+        """The file that names where a run was collected."""
+        return self.requests / f"{run_id}.collected"
 
     def run(self, run_id: str) -> Path:
         """The directory of one run."""

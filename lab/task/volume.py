@@ -9,6 +9,8 @@ lies inside containers, `python -m lab.task.volume` is called in one of them::
     kill RUN REASON             the same, at once: programs get no time to save anything
     fault RUN FAULT             ask them to do something to it (`lab.task.faults`)
     requests                    all requests, one line of JSON each, oldest first
+    collected RUN DIRECTORY     note into which directory of runs all of a run was collected
+    collected                   these notes, as a JSON object
     ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]
                                 bring a run home, as frames (`lab.task.frames`); the offsets in
                                 as many words of JSON as they need; with a leash until standard
@@ -46,11 +48,13 @@ __all__ = [
     "NoSuchRun",
     "VolumeBusy",
     "cancel",
+    "collected",
     "ended",
     "find",
     "frame",
     "kill",
     "main",
+    "mark_collected",
     "read_frames",
     "requests",
     "ship",
@@ -63,8 +67,9 @@ INCOMING: Final = ("program", "checkpoints")
 
 _USAGE = (
     "usage: submit REQUEST | cancel RUN REASON | kill RUN REASON | fault RUN FAULT | requests |"
-    " ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]"
+    " collected [RUN DIRECTORY] | ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]"
 )
+_MAX_PATH: Final = 4096
 _FOLLOW, _LEASH, _ALL_SIZES, _REST = "--follow", "--leash", "--all-sizes", "--rest"
 EXIT_FAILED, EXIT_USAGE, EXIT_BUSY, EXIT_NO_SUCH_RUN = 1, 2, 3, 4
 
@@ -154,6 +159,26 @@ def requests(volume: Volume) -> list[Request]:
     return sorted(found, key=lambda request: (request.submitted_unix, request.run_id))
 
 
+def mark_collected(volume: Volume, run_id: str, directory: str) -> None:
+    """Note where all of a run was collected; the last note stays.
+
+    Raises:
+        NoSuchRun: There is none of this name.
+        OSError: The volume cannot be written.
+    """
+    find(volume, run_id)
+    write_atomically(volume.collected(run_id), directory)
+
+
+def collected(volume: Volume) -> dict[str, str]:
+    """Run to the directory of runs into which all of it was collected, as far as that is noted."""
+    found = {}
+    for path in volume.requests.glob("*.collected"):
+        with contextlib.suppress(ValueError, OSError):
+            found[path.stem] = read_regular(path, _MAX_PATH)
+    return found
+
+
 def state_of(volume: Volume, request: Request) -> State:
     """The state of a run."""
     return run_state(
@@ -217,6 +242,8 @@ def main(argv: Sequence[str], root: Path) -> int:
                 kill(volume, run_id, reason)
             case ["fault", run_id, text]:
                 told_faults.tell(volume, run_id, text)
+            case ["collected", *note] if len(note) in {0, 2}:
+                _note(volume, note)
             case ["requests"]:
                 sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
             case ["ship", run_id, *words] if _is_complete(switches := _switches(words), words):
@@ -241,6 +268,13 @@ def main(argv: Sequence[str], root: Path) -> int:
     except OSError as error:
         return _fail(EXIT_FAILED, f"the run volume {root} failed: {error}")
     return 0
+
+
+def _note(volume: Volume, note: Sequence[str]) -> None:
+    if note:
+        mark_collected(volume, note[0], note[1])
+    else:
+        sys.stdout.write(json.dumps(collected(volume)))
 
 
 def _leashed(chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:

@@ -18,7 +18,7 @@ import pytest
 
 from lab.backends.local import LocalBackend, interpreter
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.process import Identity, descendants
+from lab.backends.process import Identity, descendants
 from lab.errors import InputError, LabError
 from lab.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.protocol import Request, TaskStatus
@@ -487,7 +487,7 @@ def test_ports_of_another_environment(project: Path, monkeypatch: pytest.MonkeyP
     LocalBackend().up(plan("one", port), root=project, say=lambda _: None)
     with pytest.raises(LabError, match=f"port {port + 2} belongs to the local environment 'one'"):
         LocalBackend().up(plan("two", port + 2), root=project, say=lambda _: None)
-    LocalBackend().up(plan("two", port + 3), root=project, say=lambda _: None)
+    LocalBackend().up(plan("two", port + 3), root=project, say=lambda _: None, share=True)
     assert [each.project for each in LocalBackend().all()] == ["one", "two"]
 
 

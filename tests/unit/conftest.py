@@ -8,10 +8,11 @@ import pytest
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _no_import_in_the_background() -> Iterator[None]:
-    """No environment of a unit test imports TensorFlow; what wants that has a stand-in."""
+def _apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Unit tests leave the user's own state alone, and import TensorFlow in no environment."""
     with pytest.MonkeyPatch.context() as variables:
         variables.setenv("LAB_LOCAL_FORK", "0")
+        variables.setenv("LAB_STATE", str(tmp_path_factory.mktemp("state")))
         yield
 
 

@@ -22,6 +22,7 @@ from lab.backends import (
     no_check,
     nothing,
 )
+from lab.backends.locking import Busy
 from lab.errors import LabError
 from lab.pinning import Sight
 from lab.plan import Plan, PlannedNode, PlannedTask
@@ -170,7 +171,7 @@ class FakeEnvironment(Environment):
                 shutil.copytree(folder, self.volume.incoming(request.run_id) / name)
             volumes.submit(self.volume, request)
         except volumes.VolumeBusy as error:
-            raise LabError(str(error), "wait until it has ended") from error
+            raise Busy(str(error), "wait until it has ended") from error
         thread = threading.Thread(target=self.tasks_do, args=(self.volume, request))
         thread.start()
         self.threads.append(thread)
@@ -191,6 +192,12 @@ class FakeEnvironment(Environment):
 
     def runs(self) -> list[Request]:
         return volumes.requests(self.volume)
+
+    def mark_collected(self, run_id: str, directory: str) -> None:
+        volumes.mark_collected(self.volume, run_id, directory)
+
+    def collected(self) -> Mapping[str, str]:
+        return volumes.collected(self.volume)
 
     def ship(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
@@ -236,7 +243,9 @@ class FakeBackend:
     def unready(self, plan: Plan, *, root: Path) -> str | None:
         return self.no_image
 
-    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> FakeEnvironment:
+    def up(
+        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+    ) -> FakeEnvironment:
         assert self.environment is not None
         check(self.environment)
         return self.environment
@@ -262,7 +271,9 @@ class Boots(FakeBackend):
     made: FakeEnvironment | None = None
     booted: int = 0
 
-    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> FakeEnvironment:
+    def up(
+        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+    ) -> FakeEnvironment:
         assert self.made is not None
         self.made.plan, self.made.is_down = plan, False
         self.booted += 1

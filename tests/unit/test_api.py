@@ -38,9 +38,11 @@ class Boots(FakeBackend):
     def find(self, project: str) -> FakeEnvironment | None:
         return None
 
-    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> FakeEnvironment:
+    def up(
+        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+    ) -> FakeEnvironment:
         say("booting")
-        found = super().up(plan, root=root, say=say, check=check)
+        found = super().up(plan, root=root, say=say, check=check, share=share)
         found.plan = plan
         return found
 

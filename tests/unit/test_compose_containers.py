@@ -14,6 +14,7 @@ from lab.backends.compose.containers import Seen, read
 from lab.backends.compose.downloads import announcement
 from lab.backends.compose.engine import Engine, Gone
 from lab.backends.compose.image import Image, image_of
+from lab.backends.locking import Busy
 from lab.errors import LabError
 
 INSPECTED: dict[str, Any] = {
@@ -172,7 +173,7 @@ def test_a_container_that_never_started_says_why() -> None:
 @pytest.mark.parametrize(
     ("code", "kind", "said"),
     [
-        (3, LabError, "run a is under way; follow it with `lab attach`"),
+        (3, Busy, "run a is under way; follow it with `lab attach`"),
         (4, LabError, "run a is under way; see `lab runs`"),
         (1, LabError, "asking: run a is under way"),
         (126, Gone, "asking: it broke off, its container was stopped"),

@@ -27,9 +27,9 @@ from lab.backends.compose.removal import NOTHING
 from lab.backends.local import LocalBackend
 from lab.backends.local import state as processes
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.process import Identity
 from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.locking import Busy
+from lab.backends.process import Identity
 from lab.cli import main
 from lab.cluster import load_cluster
 from lab.errors import LabError

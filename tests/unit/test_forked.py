@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from lab.backends.local import nursery as local
-from lab.backends.local.process import Identity
 from lab.backends.local.state import EnvironmentRecord, Isolation, TaskRecord
 from lab.backends.local.state import Place as LocalPlace
+from lab.backends.process import Identity
 from lab.task.forked import Cradle, Refused
 from lab.task.place import Place
 from lab.task.protocol import Request

@@ -154,7 +154,7 @@ def test_a_card_that_is_cut_stands_as_its_slices(seen: See) -> None:
     assert [part["name"].partition(" MIG ")[2] for part in parts] == ["3g.20gb", "2g.10gb", "1g"]
     assert [part["memory_bytes"] // MIB for part in parts] == [19968, 9856, 4864]
     assert parts[0]["processes"] == [
-        {"pid": 4242, "name": "/usr/bin/python3", "memory_bytes": 900 * MIB}
+        {"pid": 4242, "name": "/usr/bin/python3", "memory_bytes": 900 * MIB, "computes": True}
     ]
     assert {tuple(unknown(part).items()) for part in parts} == {
         (("utilisation", "not supported by this card"),)
@@ -243,7 +243,9 @@ def test_an_old_driver_is_asked_by_its_own_functions(seen: See) -> None:
     found = seen("old-driver")
     assert (found["driver"], found["cuda"], found["faults"]) == ("410.48", "10.0", [])
     first, second, third = found["gpus"]
-    assert first["processes"] == [{"pid": 77, "name": "train", "memory_bytes": 300 * MIB}]
+    assert first["processes"] == [
+        {"pid": 77, "name": "train", "memory_bytes": 300 * MIB, "computes": True}
+    ]
     assert second["processes"] == []
     # The system does not know the card of another box, so its node stays unknown.
     for card in (first, second, third):
@@ -255,13 +257,13 @@ def test_an_old_driver_is_asked_by_its_own_functions(seen: See) -> None:
 def test_processes_are_listed_once(seen: See) -> None:
     first, second = seen("busy")["gpus"]
     assert first["processes"] == [
-        {"pid": 4000, "name": "/usr/lib/xorg/Xorg", "memory_bytes": 64 * MIB},
-        {"pid": 4001, "name": "/usr/bin/python3", "memory_bytes": 5120 * MIB},
+        {"pid": 4000, "name": "/usr/lib/xorg/Xorg", "memory_bytes": 64 * MIB, "computes": False},
+        {"pid": 4001, "name": "/usr/bin/python3", "memory_bytes": 5120 * MIB, "computes": True},
     ]
     assert (first["utilisation"], first["memory_free_bytes"]) == (0.98, (16384 - 5200) * MIB)
     assert second["processes"] == [
-        {"pid": 4002, "name": "evil\x1b[31m", "memory_bytes": MIB},
-        {"pid": 4194305, "name": "", "memory_bytes": None},
+        {"pid": 4002, "name": "evil\x1b[31m", "memory_bytes": MIB, "computes": True},
+        {"pid": 4194305, "name": "", "memory_bytes": None, "computes": True},
     ]
 
 

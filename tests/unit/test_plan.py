@@ -426,3 +426,21 @@ def test_cards_that_are_in_use_are_named_with_their_tasks_and_processes() -> Non
     assert "evil\\x1b[31mxxx" in many
     assert many.endswith("… (pid 12), a process (pid 13, 0 B)")
     assert busy(place(book, whole), whole) == []
+
+
+@pytest.mark.parametrize(
+    ("process", "warns"),
+    [
+        (Process(5, "/usr/lib/xorg/Xorg", 64, computes=False), False),
+        (Process(5, "/usr/bin/gnome-shell", 64, computes=True), False),
+        (Process(5, "/usr/bin/firefox", 64, computes=False), False),
+        (Process(5, "/usr/bin/python3", 64, computes=True), True),
+    ],
+)
+def test_who_only_draws_on_a_card_does_not_count(process: Process, warns: bool) -> None:
+    one = cluster("{tf1: {gpus: 1}}", "{worker: {on: [tf1]}}")
+    free = box(1)
+    (gpu,) = free.gpus
+    both = (dataclasses.replace(gpu, processes=(process,)),)
+    inventory = dataclasses.replace(free, gpus=both)
+    assert bool(busy(place(one, inventory), inventory)) is warns

@@ -7,6 +7,7 @@ import errno
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -251,6 +252,76 @@ def test_a_helperless_run_comes_home_once_and_again(
     assert len(said) == 1  # complete at home: nothing to do
     bring_one_home(environment.runs()[0], environment, home, said.append)
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == first
+
+
+def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(
+    tmp_path: Path, environment: FakeEnvironment
+) -> None:
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    for thread in environment.threads:
+        thread.join()
+    one, two = tmp_path / "one", tmp_path / "two"
+    said: list[str] = []
+    bring_all_home(environment, one, said.append)
+    assert environment.collected() == {"r1": str(one)}
+    assert bring_all_home(environment, two, said.append, anywhere=True) == []
+    assert said[1:] == [f"run r1 is collected already, in {one / 'r1'}"]
+    assert not two.exists()
+    # `lab collect` is asked for this very directory.
+    bring_all_home(environment, two, said.append)
+    assert (two / "r1/summary.json").is_file()
+    assert environment.collected() == {"r1": str(two)}
+
+
+@pytest.mark.parametrize("lie", ["", "gone", "\0", "x" * 5000, "damaged", "another"])
+def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
+    tmp_path: Path, environment: FakeEnvironment, lie: str
+) -> None:
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    for thread in environment.threads:
+        thread.join()
+    home = tmp_path / "runs"
+    bring_all_home(environment, home, lambda _line: None)
+    (tmp_path / "damaged/r1").mkdir(parents=True)
+    for name in ("run.json", "summary.json"):
+        (tmp_path / "damaged/r1" / name).write_text("{}")
+    shutil.copytree(home / "r1", tmp_path / "another/r1")
+    RunDir(tmp_path / "another/r1").update(run_id="r2")
+    shutil.rmtree(home)
+    environment.volume.collected("r1").write_text(str(tmp_path / lie) if lie.isalpha() else lie)
+    bring_all_home(environment, home, lambda _line: None, anywhere=True)
+    assert RunDir(home / "r1").complete()
+
+
+def test_a_run_with_files_that_stay_is_not_noted_as_collected(
+    tmp_path: Path, environment: FakeEnvironment
+) -> None:
+    def leave(volume: Volume, request: Request) -> None:
+        (volume.run(request.run_id) / "report.html").write_text("x")
+        train(volume, request)
+
+    environment.tasks_do = leave
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    for thread in environment.threads:
+        thread.join()
+    bring_all_home(environment, tmp_path / "runs", lambda _line: None)
+    assert RunDir(tmp_path / "runs/r1").complete()
+    assert environment.collected() == {}
+
+
+def test_an_environment_of_an_older_lab_knows_no_notes(
+    tmp_path: Path, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise LabError("usage: submit REQUEST | …")
+
+    monkeypatch.setattr(environment, "collected", refuse)
+    monkeypatch.setattr(environment, "mark_collected", refuse)
+    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    for thread in environment.threads:
+        thread.join()
+    bring_all_home(environment, tmp_path / "runs", lambda _line: None, anywhere=True)
+    assert RunDir(tmp_path / "runs/r1").complete()
 
 
 def test_a_run_under_way_comes_home_in_pieces(tmp_path: Path, environment: FakeEnvironment) -> None:

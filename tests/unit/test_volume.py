@@ -539,6 +539,22 @@ def test_command_line(volume: Volume) -> None:
     assert {"request.json", "cancel.json", "status/ps-0.json"} <= home.files.keys()
 
 
+def test_where_a_run_was_collected_is_noted(volume: Volume) -> None:
+    submit(volume, REQUEST)
+    assert command(volume, "collected").stdout == b"{}"
+    for directory in ("/home/anna/runs", "/home/anna/other"):
+        assert command(volume, "collected", "r1", directory).returncode == 0
+    assert json.loads(command(volume, "collected").stdout) == {"r1": "/home/anna/other"}
+    assert command(volume, "collected", "r9", "/runs").returncode == 4
+    assert command(volume, "collected", "r1").returncode == 2
+    # What a program has put in its place is no note.
+    volume.collected("r1").unlink()
+    volume.collected("r1").symlink_to("/etc/passwd")
+    volume.collected("r2").write_bytes(b"\xff")
+    assert command(volume, "collected").stdout == b"{}"
+    assert [request.run_id for request in requests(volume)] == ["r1"]
+
+
 def test_offsets_may_come_in_several_words(
     volume: Volume, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -16,6 +16,7 @@ from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image import can_be_fetched, image_of, is_here
 from lab.backends.compose.readiness import READY_S, restart_stranded, wait_until_up
 from lab.backends.compose.removal import NOTHING, Holdings, holdings, projects, remove
+from lab.backends.gpu_record import held, holder_of
 from lab.errors import LabError
 from lab.plan import Plan
 from lab.render.compose import render
@@ -77,7 +78,7 @@ class ComposeBackend:
         )
 
     def up(
-        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check
+        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
     ) -> ComposeEnvironment:
         """Boot an environment and wait until every agent is there.
 
@@ -89,11 +90,12 @@ class ComposeBackend:
         docker()
         compose_version()
         with state.locked(plan.name) as lock:
-            return self._up(plan, root.absolute(), say, check, lock)
+            self._refuse_another(plan, root.absolute())
+            with self._held(plan, root.absolute(), share=share):
+                return self._up(plan, root.absolute(), say, check, lock)
 
     def _up(self, plan: Plan, root: Path, say: Say, check: Check, lock: int) -> ComposeEnvironment:
         before = holdings(self._engine, plan.name)
-        self._refuse_another(plan, root)
         with ExitStack() as undo:
             file = state.keep(plan.name, render(plan))
             undo.callback(self._undo, plan.name, before, say)
@@ -138,6 +140,15 @@ class ComposeBackend:
         up = {each.project for each in self.all()}
         left = projects(self._engine) - up
         return [ComposeEnvironment(self._engine, project) for project in sorted(left)]
+
+    def _held(self, plan: Plan, root: Path, *, share: bool) -> AbstractContextManager[object]:
+        """Hold the plan's GPUs in the record of this host, if the engine is this host's."""
+        if not any(task.gpus for task in plan.tasks):
+            return nullcontext()
+        if not ComposeEnvironment(self._engine, plan.name).is_here:
+            return nullcontext()
+        where = self._engine.id()
+        return held(holder_of(plan, backend=self.name, where=where, folder=root), share=share)
 
     def _refuse_another(self, plan: Plan, root: Path) -> None:
         """Refuse to boot over an environment of the same name that something else made."""

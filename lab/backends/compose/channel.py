@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.compose.names import PROJECT, READER, RUNS_MOUNT
+from lab.backends.locking import Busy
 from lab.errors import LabError
 from lab.task.text import short
 from lab.task.volume import EXIT_BUSY, EXIT_NO_SUCH_RUN
@@ -158,7 +159,7 @@ def _judge(doing: str, code: int | None, said: bytes) -> None:
     if code is None or code == NOT_STARTED or code > KILLED:
         raise Gone(f"{doing}: it broke off, its container was stopped", "see `lab ls`")
     if code == EXIT_BUSY:
-        raise LabError(last, "follow it with `lab attach`, or end it with `lab cancel`")
+        raise Busy(last, "follow it with `lab attach`, or wait for it with `lab run --wait`")
     if code == EXIT_NO_SUCH_RUN:
         raise LabError(last, "see `lab runs`")
     raise LabError(f"{doing}: {last}", "see `lab logs`")

@@ -62,6 +62,15 @@ class Engine:
         with answering("reaching the engine"):
             return str(self.client().version()["Version"])
 
+    def id(self) -> str:
+        """What tells this engine apart from others.
+
+        Raises:
+            LabError: No engine answers, or it may not be asked.
+        """
+        with answering("asking the engine for its id"):
+            return str(self.client().info().get("ID", ""))
+
     def containers(self, *labels: str) -> list[Container]:
         """Containers with all these labels, also those that have stopped."""
         with answering("listing containers"):

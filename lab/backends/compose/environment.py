@@ -23,6 +23,7 @@ from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.compose.origin import compose_file
 from lab.backends.compose.removal import NOTHING as EMPTY
 from lab.backends.compose.removal import holdings, remove
+from lab.backends.gpu_record import release
 from lab.backends.hearing import check_hearing
 from lab.errors import InputError, LabError
 from lab.pinning import Sight
@@ -151,6 +152,21 @@ class ComposeEnvironment:
                 f"the run volume of {self.project} holds {error}", "see `lab shell`"
             ) from error
 
+    def mark_collected(self, run_id: str, directory: str) -> None:
+        """Note into which directory of runs all of a run was collected; see `Environment`."""
+        _drain(self._channel().call("collected", run_id, directory))
+
+    def collected(self) -> Mapping[str, str]:
+        """Run to the directory that is noted so; see `Environment`."""
+        # Imported here: not every command asks.
+        import msgspec  # noqa: PLC0415
+
+        text = b"".join(self._channel().call("collected"))
+        try:
+            return msgspec.json.decode(text, type=dict[str, str])
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise LabError(f"the run volume of {self.project} says {error}") from error
+
     def ship(
         self,
         run_id: str,
@@ -268,6 +284,8 @@ class ComposeEnvironment:
             kept = holdings(self._engine, self.project).volumes if keeps() else EMPTY.volumes
             calm(self._engine, self.project)
             remove(self._engine, self.project, say, keep=replace(EMPTY, volumes=kept))
+            if any(each.planned for each in self.found):
+                release(self.backend, self.project, self._engine.id())
             state.forget(self.project)
 
     def _channel(self, seen: Sequence[Seen] | None = None) -> Channel:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from lab.backends import locking
+from lab.backends.state_directory import state_directory
 from lab.task.files import write_atomically
 
 
 def base() -> Path:
     """Where all that is kept of environments of containers lies, for this user."""
-    state = os.environ.get("LAB_STATE")
-    if state:
-        folder = Path(state)
-    else:
-        home = os.environ.get("XDG_STATE_HOME")
-        folder = (Path(home) if home else Path.home() / ".local" / "state") / "lab"
-    return folder.absolute() / "compose"
+    return state_directory() / "compose"
 
 
 def rendered_file(project: str) -> Path:

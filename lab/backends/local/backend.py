@@ -11,14 +11,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from lab.backends import Check, Environment, Say, no_check
+from lab.backends.gpu_record import Hold, held, holder_of
 from lab.backends.local import isolation, layout, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.interpreter import command, environ
 from lab.backends.local.ports import check_free
-from lab.backends.local.process import Identity
 from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import last_lines
 from lab.backends.local.trees import remove_tree
+from lab.backends.process import Identity
 from lab.errors import LabError
 from lab.images import IMAGES
 from lab.plan import Plan
@@ -55,7 +56,9 @@ class LocalBackend:
             f" `make {image.target}` makes it"
         )
 
-    def up(self, plan: Plan, *, root: Path, say: Say, check: Check = no_check) -> LocalEnvironment:
+    def up(
+        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+    ) -> LocalEnvironment:
         """Boot an environment and wait until every agent is there.
 
         Args:
@@ -63,6 +66,7 @@ class LocalBackend:
             root: The project's directory, with `scripts/` and `data/`.
             say: Receives progress.
             check: Called once every agent is there; what it raises fails the boot.
+            share: Whether another environment may hold the same GPUs.
 
         Raises:
             LabError: It did not come up; nothing is left behind.
@@ -70,7 +74,7 @@ class LocalBackend:
         with ExitStack() as held:
             with _state_directory():
                 held.enter_context(state.locked(plan.name))
-            return self._up(plan, root.resolve(), say, check)
+            return self._up(plan, root.resolve(), say, check, share=share)
 
     def find(self, project: str) -> LocalEnvironment | None:
         """The environment of this name that is up, whatever directory one stands in."""
@@ -102,7 +106,9 @@ class LocalBackend:
             if record is not None and not record.process.alive()
         ]
 
-    def _up(self, plan: Plan, root: Path, say: Say, check: Check) -> LocalEnvironment:
+    def _up(
+        self, plan: Plan, root: Path, say: Say, check: Check, *, share: bool
+    ) -> LocalEnvironment:
         there = self.find(plan.name)
         if there is not None:
             raise LabError(
@@ -116,11 +122,14 @@ class LocalBackend:
             self._check_ports(layout.ports_of(layout.addresses_of(plan, kind)))
         for notice in layout.notices_of(plan, why_not):
             say(notice)
-        try:
-            return _boot(plan, kind, state.place(plan.name), root=root, say=say, check=check)
-        except LabError:
-            isolation.forget(memory)  # it may be that they have been forbidden since
-            raise
+        place = state.place(plan.name)
+        holder = holder_of(plan, backend=self.name, where=str(place.directory), folder=root)
+        with held(holder, share=share) as hold:
+            try:
+                return _boot(plan, kind, place, root=root, say=say, check=check, hold=hold)
+            except LabError:
+                isolation.forget(memory)  # it may be that they have been forbidden since
+                raise
 
     def _check_ports(self, ports: list[int]) -> None:
         """Its servers listen only while a run lasts, so that a look at the ports is not enough."""
@@ -156,7 +165,7 @@ def _found() -> Iterator[LocalEnvironment]:
 
 
 def _boot(
-    plan: Plan, kind: Isolation, place: Place, *, root: Path, say: Say, check: Check
+    plan: Plan, kind: Isolation, place: Place, *, root: Path, say: Say, check: Check, hold: Hold
 ) -> LocalEnvironment:
     with _state_directory():
         kept = _clear(place)
@@ -188,6 +197,7 @@ def _boot(
             sources_sha256=digest(),
         )
         place.write(record)
+        hold(record.process)
         assert supervisor.stdin is not None  # noqa: S101 (a pipe was asked for)
         with supervisor.stdin as stdin:
             stdin.write(GO)

@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lab.backends import NOTHING, Chunk, Keeps, Say, TaskInfo, Unless, looking, never, nothing
+from lab.backends.gpu_record import release
 from lab.backends.hearing import check_hearing
 from lab.backends.local import state
 from lab.backends.local.disturb import disturb
 from lab.backends.local.interpreter import environ, versions
-from lab.backends.local.process import Identity, descendants, inner_pid, running
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow as follow_lines
 from lab.backends.local.trees import remove_tree
+from lab.backends.locking import Busy
+from lab.backends.process import Identity, descendants, inner_pid, running
 from lab.errors import InputError, LabError
 from lab.pinning import Sight
 from lab.task import told_faults
@@ -109,9 +111,9 @@ class LocalEnvironment:
                     shutil.copytree(folder, self._volume.incoming(request.run_id) / name)
                 run_volume.submit(self._volume, request)
         except run_volume.VolumeBusy as busy:
-            raise LabError(
+            raise Busy(
                 f"{busy} in the local environment {self.project!r}",
-                f"follow it with `lab attach {busy.run_id}`, or end it with `lab cancel`",
+                f"follow it with `lab attach {busy.run_id}`, or wait for it with `lab run --wait`",
             ) from busy
         except OSError as error:
             shutil.rmtree(self._volume.incoming(request.run_id), ignore_errors=True)
@@ -180,6 +182,14 @@ class LocalEnvironment:
     def runs(self) -> list[Request]:
         """All requests on the volume, oldest first."""
         return run_volume.requests(self._volume)
+
+    def mark_collected(self, run_id: str, directory: str) -> None:
+        """Note into which directory of runs all of a run was collected; see `Environment`."""
+        self._tell(run_volume.mark_collected, run_id, directory)
+
+    def collected(self) -> Mapping[str, str]:
+        """Run to the directory that is noted so."""
+        return run_volume.collected(self._volume)
 
     def ship(
         self,
@@ -332,6 +342,8 @@ class LocalEnvironment:
             LabError: Something of it is left.
         """
         self._end_processes(gently=gently)
+        if any(task.gpus for task in self._record.tasks):
+            release(self.backend, self.project, str(self._place.directory))
         if keep_volume:
             self._place.kept.touch()
         else:

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from lab.backends.local.interpreter import command, environ
-from lab.backends.local.process import boot_id
+from lab.backends.process import boot_id
 from lab.task.text import short
 
 # Process 1 of these namespaces is the supervisor; the death of either process ends everything.

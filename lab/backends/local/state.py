@@ -7,7 +7,6 @@ supervisor's own `supervisor.log`.
 from __future__ import annotations
 
 import json
-import os
 import re
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
@@ -16,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.backends import locking
-from lab.backends.local.process import Identity
+from lab.backends.process import Identity
+from lab.backends.state_directory import state_directory
 from lab.errors import LabError
 from lab.images import CURRENT
 from lab.plan import Link
@@ -205,10 +205,7 @@ class Place:
 
 def base() -> Path:
     """Where all local environments of this user lie."""
-    if state := os.environ.get("LAB_STATE"):
-        return Path(state).absolute() / "local"
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "lab" / "local"
+    return state_directory() / "local"
 
 
 def place(project: str) -> Place:

@@ -83,7 +83,7 @@ def _meant(name: str | None, known: Sequence[Backend]) -> Environment:
 def _bring_home(environment: Environment, home: Path, *, yes: bool) -> None:
     """Collect all runs; one that is under way is ended first, if the user agrees."""
     _end_followed(environment, home, yes=yes)
-    going = bring_all_home(environment, home, say)
+    going = bring_all_home(environment, home, say, anywhere=True)
     if not going:
         return
     if not yes:

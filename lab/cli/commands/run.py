@@ -7,13 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated
 
+from lab.backends import Say
 from lab.backends.choose import AUTO, backends
 from lab.cli import planning
 from lab.cli.arguments import Flag, Rest, Switch, Word
-from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict
+from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Share, Strict
 from lab.cli.outcome import judge, tell
 from lab.cli.output import say
-from lab.cli.sites import Site, find_site
+from lab.cli.sites import Site, find_site, in_turn
 from lab.cli.terms import check_joins, resumed
 from lab.cli.terms import terms as terms_of
 from lab.cli.times import duration
@@ -60,6 +61,7 @@ def command(
     gpus: GpuMode = AUTO,
     explain: Explain = False,
     strict: Strict = False,
+    share: Share = False,
     data_dir: Annotated[
         str | None, Flag("your own data, in the four IDX files", shows="DIR")
     ] = None,
@@ -67,6 +69,7 @@ def command(
     detach: Annotated[
         bool, Switch("leave it as soon as it has begun; `lab attach` follows it", short="-d")
     ] = False,
+    wait: Annotated[bool, Switch("wait for the runs that are ahead in this environment")] = False,
     stall: Annotated[
         float,
         Flag("fail when no step is made for so long: 90s, 5m; 0: never", duration, shows="TIME"),
@@ -159,7 +162,8 @@ def command(
     if resume is not None:
         resumes, argv = resumed(resume, home, wanted, rest, data, ask=Volumes(lambda: known))
     check_joins(wanted, argv, plan, terms.start, data)
-    site = find_site(
+    find = partial(
+        find_site,
         backend,
         draft,
         known,
@@ -168,7 +172,9 @@ def command(
         home=home,
         say=say,
         heed=partial(draft.heed, strict=strict),
+        share=share,
     )
+    site = find()
     order = Order(
         experiment=wanted,
         argv=argv,
@@ -182,8 +188,17 @@ def command(
     )
     if detach:
         check_followed(map(concrete, terms.faults))
-    run = prepare(order, home)
-    say(f"run {run.run_id}: {run.path}")
+
+    def once(site: Site, begin: Say) -> None:
+        run = prepare(order, home)
+        begin(run.run_id)
+        say(f"run {run.run_id}: {run.path}")
+        _train(run, site, keep=keep, detach=detach, json=json)
+
+    in_turn(site, find, once, wait=wait, say=say)
+
+
+def _train(run: RunDir, site: Site, *, keep: bool, detach: bool, json: bool) -> None:
     try:
         summary = _conduct(run, site, keep=keep, detach=detach)
     except KeyboardInterrupt:

@@ -6,7 +6,16 @@ from lab.backends.choose import AUTO, backends, check_same, choose
 from lab.backends.hearing import check_hearing
 from lab.backends.proof import boot
 from lab.cli import planning
-from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Strict, Tensorflow
+from lab.cli.options import (
+    BackendName,
+    ClusterFile,
+    Explain,
+    GpuMode,
+    RunsDir,
+    Share,
+    Strict,
+    Tensorflow,
+)
 from lab.cli.output import say
 from lab.cluster import load_cluster
 from lab.images import CURRENT
@@ -22,6 +31,7 @@ def command(
     gpus: GpuMode = AUTO,
     explain: Explain = False,
     strict: Strict = False,
+    share: Share = False,
     tensorflow: Tensorflow = None,
     runs_dir_: RunsDir = None,
 ) -> None:
@@ -41,7 +51,7 @@ def command(
         return
     draft.heed(strict=strict)
     bring_leftovers_home(chosen.backend, plan.name, runs_dir(runs_dir_), say)
-    environment = boot(chosen.backend, plan, root=root, say=say)
+    environment = boot(chosen.backend, plan, root=root, say=say, share=share)
     say(
         f"environment {environment.project!r} is up with {len(environment.tasks())} tasks;"
         " train with `lab run async`, remove it with `lab down`"

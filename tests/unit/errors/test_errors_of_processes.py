@@ -18,9 +18,9 @@ import pytest
 from lab.backends.local import LocalBackend, backend, environment, layout, network, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.network import NetworkError
-from lab.backends.local.process import Identity
 from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.local.trees import remove_tree
+from lab.backends.process import Identity
 from lab.errors import InputError, LabError
 from lab.plan import Plan, PlannedNode, PlannedTask
 from lab.task.link import LinkError, apply_link

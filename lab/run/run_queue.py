@@ -1,0 +1,220 @@
+"""Runs of one environment, one after the other, in the order in which they were asked for.
+
+Every `lab run` of a user takes a ticket: a file beside the environment with the next number. It
+keeps that locked until it ends, so that a ticket counts exactly as long as its process lives. A run
+has its turn when no ticket before its own counts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lab.backends import Backend, Environment, Say
+from lab.backends.locking import Busy, locked
+from lab.backends.state_directory import state_directory
+from lab.errors import LabError
+from lab.run.collect import task_of
+from lab.run.whereabouts import under_way
+from lab.task.protocol import TaskStatus
+
+_POLL_S: Final = 0.5
+_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(slots=True)
+class Turn:
+    """A place in the queue of an environment.
+
+    Attributes:
+        project: The environment's name.
+        waited: Whether there was a run to wait for: the environment may have come or gone since.
+    """
+
+    project: str
+    waited: bool
+    _backend: Backend
+    _say: Say
+    _ticket: Path
+    _descriptor: int
+
+    def begin(self, run_id: str) -> None:
+        """Tell those who wait which run has its turn now."""
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, run_id.encode(), 0)
+
+    def wait(self) -> None:
+        """Wait until no other run is ahead, or under way in the environment.
+
+        Raises:
+            LabError: The environment cannot be asked.
+        """
+        self.begin("")
+        shown = ""
+        while True:
+            ahead = self.ahead()
+            other = next(filter(None, ahead), None) if ahead else self._under_way()
+            if not ahead and other is None and self._is_free():
+                return
+            self.waited = True
+            what = f"run {other}" if other else "another command"
+            place = 1 + sum(not run_id for run_id in ahead)
+            where = f"in environment {self.project!r}: position {place} in the queue"
+            line = f"waiting for {what} {where}"
+            if line != shown:
+                self._say(line)
+                shown = line
+            environment = None if ahead else self._backend.find(self.project)
+            if environment is not None and other is not None:
+                with suppress(LabError):  # it has gone: the next round sees that
+                    _follow(environment, other)
+            time.sleep(_POLL_S)
+
+    def ahead(self) -> list[str]:
+        """Who is before this place: each one's run, or "" where it waits itself."""
+        return [
+            run_id
+            for path in _tickets(self._ticket)
+            if path.name < self._ticket.name and (run_id := _holder(path)) is not None
+        ]
+
+    def refuse_if_taken(self) -> None:
+        """See that nobody is ahead.
+
+        Raises:
+            Busy: Somebody is.
+        """
+        if ahead := self.ahead():
+            other = next(filter(None, ahead), None)
+            what = f"run {other} is under way in" if other else "another run waits for"
+            raise Busy(
+                f"{what} environment {self.project!r}",
+                f"follow it with `lab attach {other}`, or wait for it with `lab run --wait`"
+                if other
+                else "wait for it with `lab run --wait`",
+            )
+
+    def _is_free(self) -> bool:
+        """Whether no command boots the environment now, or removes it."""
+        try:
+            with locked(self._ticket.with_name(f"{self.project}.lock"), "", shared=True):
+                return True
+        except Busy:
+            return False
+
+    def _under_way(self) -> str | None:
+        """A run that is not in this queue: left by its client, or another user's."""
+        environment = self._backend.find(self.project)
+        if environment is None:
+            return None
+        try:
+            return under_way(environment)
+        except LabError:
+            if self._backend.find(self.project) is None:
+                return None
+            raise
+
+
+@contextmanager
+def turn(backend: Backend, project: str, *, wait: bool, say: Say) -> Iterator[Turn]:
+    """Have an environment's runs to oneself, among the commands of this user.
+
+    Args:
+        backend: Where the environment is, or is to be booted.
+        project: Its name.
+        wait: Wait for the runs that were asked for before; otherwise these are an error.
+        say: Receives the place in the queue, whenever it changes.
+
+    Raises:
+        Busy: A run is ahead, and `wait` is not given.
+        LabError: The environment cannot be asked, or the queue cannot be written.
+    """
+    folder = state_directory() / backend.name
+    try:
+        ticket, descriptor = _join(folder, project)
+    except OSError as error:
+        raise LabError(
+            f"the state directory {folder} cannot be used: {error.strerror}",
+            "make room on it, or name another one in LAB_STATE",
+        ) from error
+    try:
+        mine = Turn(
+            project,
+            waited=False,
+            _backend=backend,
+            _say=say,
+            _ticket=ticket,
+            _descriptor=descriptor,
+        )
+        if wait:
+            mine.wait()
+        else:
+            mine.refuse_if_taken()
+        yield mine
+    finally:
+        ticket.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _join(folder: Path, project: str) -> tuple[Path, int]:
+    """Take the next number."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    queue = folder / f"{project}.queue"
+    lock = os.open(queue, _FLAGS, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # nobody keeps it for longer than these lines take
+        last = 0
+        for path in _tickets(queue):
+            last = int(path.suffix[1:])
+            if _holder(path) is None:
+                path.unlink(missing_ok=True)
+        ticket = folder / f"{queue.name}.{last + 1:08}"
+        descriptor = os.open(ticket, _FLAGS | os.O_EXCL, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    finally:
+        os.close(lock)
+    return ticket, descriptor
+
+
+def _tickets(beside: Path) -> list[Path]:
+    """All tickets of a queue, in their order, living or dead."""
+    queue = beside.name.partition(".")[0] + ".queue."
+    return sorted(beside.parent.glob(f"{queue}{'[0-9]' * 8}"))
+
+
+def _holder(ticket: Path) -> str | None:
+    """The run of a ticket, "" while it waits; None where its process has ended."""
+    try:
+        descriptor = os.open(ticket, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.read(descriptor, 200).decode(errors="replace")
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _follow(environment: Environment, run_id: str) -> None:
+    """Wait until every task of a run has ended; what it writes is passed over.
+
+    Raises:
+        LabError: The environment has gone.
+    """
+    (request,) = (each for each in environment.runs() if each.run_id == run_id)
+    going = set(request.tasks())
+    for chunk in environment.ship(run_id, {}, follow=True):
+        if chunk is not None and not chunk.fault and task_of(chunk.path, "status", ".json"):
+            status = TaskStatus.from_json(chunk.data.decode("utf-8", errors="replace"))
+            if status.state.ended:
+                going.discard(status.task)
+        if not going:
+            return

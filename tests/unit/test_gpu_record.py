@@ -1,0 +1,399 @@
+"""The record of who holds which GPUs of this host."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from lab.backends import gpu_record
+from lab.backends.compose import engine as engines
+from lab.backends.gpu_record import Holder, held, holder_of, release
+from lab.backends.process import Identity
+from lab.errors import LabError
+from lab.gpus import Gpu, Inventory
+from lab.plan import Plan, PlannedNode, PlannedTask
+from tests.agents import ROOT
+from tests.conditions import lacking
+
+GPU, OTHER = "GPU-00000000-1111-2222-3333-444444444444", "GPU-00000001-1111-2222-3333-444444444444"
+
+
+@pytest.fixture(autouse=True)
+def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "gpus"
+    monkeypatch.setenv(gpu_record.VARIABLE, str(path))
+    return path
+
+
+def holder(name: str, *gpus: str, backend: str = "local", where: str = "/state") -> Holder:
+    task = PlannedTask("worker", 0, "tf1", 2222, gpus or (GPU,))
+    plan = Plan(name, "uuid", "0" * 64, (PlannedNode("tf1"),), (task,))
+    return holder_of(plan, backend=backend, where=where, folder=Path("/p"))
+
+
+def take(one: Holder, *, share: bool = False) -> None:
+    with held(one, share=share):
+        pass
+
+
+def dead() -> Identity:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    found = Identity.of(child.pid)
+    child.communicate(b"\n")
+    return found
+
+
+def names(record: Path) -> list[str]:
+    return sorted(path.name.partition(".")[0] for path in record.iterdir())
+
+
+def test_a_gpu_that_another_environment_holds_is_refused(record: Path) -> None:
+    take(holder("anna", GPU, OTHER))
+    take(holder("else", "GPU-elsewhere"))
+    with pytest.raises(LabError) as caught:
+        take(holder("ben", OTHER))
+    assert re.fullmatch(
+        rf"GPU {OTHER} is held by environment 'anna' \(local\) of \S+ since \d{{4}}-\d\d-\d\d"
+        r" \d\d:\d\d; wait for `lab down anna`, name other GPUs in the description"
+        r" \(`gpus: \[4, 5\]`\), or add --share",
+        str(caught.value),
+    )
+    assert caught.value.exit_code == 1
+    assert names(record) == ["anna", "else"]
+    release("local", "anna", "/state")
+    take(holder("ben", OTHER))
+    assert names(record) == ["ben", "else"]
+
+
+def test_a_shared_gpu_is_held_by_both() -> None:
+    take(holder("anna"))
+    take(holder("ben"), share=True)
+    release("local", "anna", "/state")
+    with pytest.raises(LabError, match="'ben'"):
+        take(holder("carl"))
+
+
+def test_an_environment_is_no_conflict_with_itself(record: Path) -> None:
+    take(holder("anna"))
+    take(holder("anna", OTHER))
+    assert json.loads(next(record.iterdir()).read_text())["gpus"] == [OTHER]
+    # One of the same name elsewhere is another one.
+    with pytest.raises(LabError, match="'anna'"):
+        take(holder("anna", OTHER, where="/other"))
+
+
+def test_a_boot_that_fails_leaves_the_record_as_it_was(record: Path) -> None:
+    def fail(one: Holder) -> None:
+        with pytest.raises(LabError, match="no boot"), held(one, share=False):
+            raise LabError("no boot")
+
+    fail(holder("anna"))
+    assert names(record) == []
+    take(holder("anna"))
+    fail(holder("anna", OTHER))
+    assert json.loads(next(record.iterdir()).read_text())["gpus"] == [GPU]
+
+
+def test_without_gpus_nothing_is_touched(record: Path) -> None:
+    take(replace(holder("anna"), gpus=()))
+    release("local", "anna", "/state")
+    assert not record.exists()
+
+
+def test_an_environment_that_has_ended_counts_for_nothing(record: Path) -> None:
+    take(replace(holder("anna"), process=dead()))
+    take(holder("ben"))
+    assert names(record) == ["ben"]
+
+
+def test_an_entry_of_an_earlier_boot_counts_for_nothing(record: Path) -> None:
+    mine = Identity.of(os.getpid())
+    for backend in ("local", "compose"):
+        take(replace(holder("anna", backend=backend), process=replace(mine, boot="earlier")))
+        take(holder("ben"))
+        assert names(record) == ["ben"]
+        release("local", "ben", "/state")
+
+
+def test_another_process_takes_over(record: Path) -> None:
+    with held(replace(holder("anna"), process=dead()), share=False) as hold:
+        hold(Identity.of(os.getpid()))
+    with pytest.raises(LabError, match="'anna'"):
+        take(holder("ben"))
+
+
+class FakeEngine:
+    """An engine with one container of one project."""
+
+    status = "running"
+
+    def id(self) -> str:
+        return "engine-1"
+
+    def containers(self, label: str) -> list[Any]:
+        return [type("Container", (), {"status": self.status})] if label.endswith("=anna") else []
+
+
+def test_containers_hold_gpus_while_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "Engine", FakeEngine)
+    of_containers = holder("anna", backend="compose", where="engine-1")
+    take(replace(of_containers, process=dead()))
+    with pytest.raises(LabError, match=r"'anna' \(compose\) of \S+ since [^;]*; wait for"):
+        take(holder("ben"))
+    monkeypatch.setattr(FakeEngine, "status", "exited")
+    take(holder("ben"))
+
+
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoEngine(FakeEngine):
+        def id(self) -> str:
+            raise LabError("no engine")
+
+    monkeypatch.setattr(engines, "Engine", NoEngine)
+
+
+def another_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeEngine, "id", lambda _self: "engine-2")
+    monkeypatch.setattr(engines, "Engine", FakeEngine)
+
+
+@pytest.mark.parametrize("cause", [no_engine, another_engine])
+def test_what_cannot_be_found_out_counts_as_up(
+    record: Path, monkeypatch: pytest.MonkeyPatch, cause: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    cause(monkeypatch)
+    take(replace(holder("anna", backend="compose", where="engine-1"), process=dead()))
+    words = rf"cannot be seen from here; .* if it has gone, remove {record}/anna\.\w+\.json"
+    with pytest.raises(LabError, match=words):
+        take(holder("ben"))
+    take(holder("ben"), share=True)
+
+
+def test_the_newest_entry_of_an_environment_counts(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two users of one engine can boot the same environment, one after the other."""
+    monkeypatch.setattr(engines, "Engine", FakeEngine)
+    old = holder("anna", GPU, backend="compose", where="engine-1")
+    take(old)
+    found: dict[str, int] = {}
+    monkeypatch.setattr(gpu_record, "_read", lambda path: read(path, found))
+
+    def read(path: Path, uids: dict[str, int]) -> gpu_record._Entry:
+        one = old if path.name == old.file_name(os.getuid()) else newer
+        return gpu_record._Entry(path, uids.get(path.name, 0), one)
+
+    newer = replace(old, gpus=(OTHER,), since_unix=old.since_unix + 1)
+    (record / newer.file_name(12345)).write_text("{}")
+    take(holder("ben", GPU))
+    with pytest.raises(LabError, match="'anna'"):
+        take(holder("carl", OTHER))
+
+
+def test_indices_are_uuids_where_a_driver_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Inventory("uuid", (Gpu(0, GPU), Gpu(1, OTHER)), 2, None)
+    monkeypatch.setattr(gpu_record, "survey", lambda: box)
+    task = PlannedTask("worker", 0, "tf1", 2222, ("1", "7"))
+    plan = Plan("anna", "index", "0" * 64, (PlannedNode("tf1"),), (task,))
+    one = holder_of(plan, backend="local", where="/s", folder=Path("/p"))
+    assert one.gpus == (OTHER, "7")
+
+
+# ---- What others have put there
+
+
+def text_of(one: Holder, **changes: object) -> str:
+    fields = {name: getattr(one, name) for name in one.__slots__}
+    mine = one.process
+    fields["process"] = {"pid": mine.pid, "started": mine.started, "boot": mine.boot}
+    return json.dumps({**fields, **changes})
+
+
+ANNA = holder("anna")
+NAME = ANNA.file_name(os.getuid())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        (NAME, "", "Input data was truncated"),
+        (NAME, "[" * 20_000, ""),
+        (NAME, '{"x": ' * 9_000, ""),
+        (NAME, "{}", "missing required field"),
+        (NAME, "x" * 70_000, "more than 65,536 bytes"),
+        (NAME, text_of(ANNA, gpus=[1]), r"Expected `str`, got `int` - at `\$.gpus"),
+        (NAME, text_of(ANNA, backend="\x1b[31m"), "its backend is unknown"),
+        (NAME, text_of(ANNA, since_unix=1e300), "its time is no time"),
+        (
+            NAME,
+            text_of(ANNA, process={"pid": -1, "started": "", "boot": ""}),
+            "its process id is no process id",
+        ),
+        ("other.json", text_of(ANNA), "its name is not that of"),
+        (ANNA.file_name(os.getuid() + 1), text_of(ANNA), "its name is not that of"),
+    ],
+)
+def test_a_damaged_entry_is_named_with_the_fix(
+    record: Path, name: str, text: str, why: str
+) -> None:
+    take(holder("ben", OTHER))
+    (record / name).write_text(text)
+    with pytest.raises(LabError) as caught:
+        take(holder("carl"))
+    line = str(caught.value)
+    assert line.startswith(f"the GPU record {record / name} is damaged: ")
+    assert re.search(why, line)
+    assert line.endswith("remove the file; --share goes on without it")
+    take(holder("carl"), share=True)
+    release("local", "carl", "/state")
+    assert (record / name).exists()
+
+
+def test_a_link_a_pipe_and_a_directory_are_no_entries(record: Path, tmp_path: Path) -> None:
+    take(holder("ben", OTHER))
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    path = record / NAME
+    for make in (lambda: path.symlink_to(precious), lambda: os.mkfifo(path), path.mkdir):
+        make()
+        with pytest.raises(LabError, match=r"is damaged: (it is )?"):
+            take(holder("carl"))
+        path.rmdir() if path.is_dir() else path.unlink()
+    # Its own entry is replaced, and never written through.
+    path.symlink_to(precious)
+    take(ANNA, share=True)
+    assert not path.is_symlink()
+    assert precious.read_text() == "mine"
+
+
+def test_every_user_can_use_the_directory_and_read_the_entries(record: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        take(ANNA)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(record.stat().st_mode) == 0o1777
+    mode = stat.S_IMODE((record / NAME).stat().st_mode)
+    assert mode & 0o777 == 0o644
+    if sys.platform == "linux":
+        assert mode & stat.S_ISVTX  # no clean-up of old files takes it
+
+
+def test_a_directory_that_cannot_be_used(
+    record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    record.symlink_to(tmp_path / "elsewhere")
+    fix = rf"make it with `sudo install -d -m 1777 {record}`, or name another directory"
+    with pytest.raises(LabError, match=rf"{record} cannot be used: not a directory; {fix}"):
+        take(ANNA)
+    assert not list((tmp_path / "elsewhere").iterdir())
+    record.unlink()
+    record.mkdir(0o755)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    with pytest.raises(LabError, match="cannot be used: its mode is 755, not 1777"):
+        take(ANNA)
+    monkeypatch.setenv(gpu_record.VARIABLE, "/proc/gpus")
+    with pytest.raises(LabError, match="/proc/gpus cannot be used: "):
+        take(ANNA)
+
+
+CHILD = """\
+import os, sys
+from pathlib import Path
+import msgspec
+from lab.backends.gpu_record import held, holder_of
+from lab.errors import LabError
+from lab.plan import Plan, PlannedNode, PlannedTask
+task = PlannedTask("worker", 0, "tf1", 2222, ("GPU-x",))
+plan = Plan(sys.argv[1], "uuid", "0" * 64, (PlannedNode("tf1"),), (task,))
+holder = holder_of(plan, backend="local", where="/s", folder=Path("/p"))
+if len(sys.argv) > 2:  # only now: another user may not read this Python
+    os.setgid(int(sys.argv[2]))
+    os.setuid(int(sys.argv[2]))
+print("ready", flush=True)
+input()
+try:
+    with held(holder, share=False):
+        pass
+    print("holds", flush=True)
+except LabError as error:
+    print(error, flush=True)
+input()
+"""
+
+
+def child(name: str, *more: str) -> subprocess.Popen[str]:
+    found = subprocess.Popen(
+        [sys.executable, "-c", CHILD, name, *more],
+        cwd="/",
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert found.stdout is not None
+    assert found.stdout.readline() == "ready\n"
+    return found
+
+
+def go(*processes: subprocess.Popen[str]) -> list[str]:
+    """All of them try at once; what each prints."""
+    for each in processes:
+        assert each.stdin is not None
+        each.stdin.write("\n")
+        each.stdin.flush()
+    return [each.stdout.readline() for each in processes if each.stdout is not None]
+
+
+def end(*processes: subprocess.Popen[str]) -> None:
+    for each in processes:
+        each.communicate("\n", timeout=60)
+
+
+def test_of_many_at_once_one_gets_the_gpu() -> None:
+    processes = [child(f"user-{number}") for number in range(6)]
+    said = go(*processes)
+    end(*processes)
+    assert sorted(line == "holds\n" for line in said) == [False] * 5 + [True]
+    winner = said.index("holds\n")
+    held_by = f"GPU GPU-x is held by environment 'user-{winner}' (local)"
+    assert sum(line.startswith(held_by) for line in said) == 5
+
+
+@pytest.fixture
+def open_to_all(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        monkeypatch.setenv(gpu_record.VARIABLE, f"{folder}/gpus")
+        yield
+
+
+@pytest.mark.usefixtures("open_to_all")
+def test_users_see_each_others_environments() -> None:
+    if os.getuid() != 0:
+        lacking("only root can be two users")
+    first, second = child("anna", "12345"), child("ben", "12346")
+    assert go(first) == ["holds\n"]
+    (line,) = go(second)
+    assert line.startswith("GPU GPU-x is held by environment 'anna' (local) of user 12345 since ")
+    end(first, second)
+    # It has ended: another user may have them, though its file stays in the sticky directory.
+    third = child("carl", "12346")
+    assert go(third) == ["holds\n"]
+    end(third)

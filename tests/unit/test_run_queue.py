@@ -1,0 +1,241 @@
+"""The queue of runs that one environment makes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from lab.backends.locking import Busy, locked
+from lab.cli.sites import Site, in_turn
+from lab.errors import LabError
+from lab.run.run_queue import turn
+from lab.task.protocol import Request
+from lab.task.states import State
+from tests.agents import PATIENCE_S, ROOT, wait_for
+from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end
+
+CHILD = """\
+import sys
+from lab.cli.failures import exit_code_of
+from lab.run.run_queue import turn
+from lab.signals import as_interrupt
+from tests.unit.fakes import FakeBackend
+
+def say(line):
+    print(line, flush=True)
+
+def run():
+    with turn(FakeBackend(), "mnist", wait=True, say=say) as mine:
+        mine.begin(sys.argv[1])
+        say("has its turn")
+        input()
+
+with as_interrupt():
+    sys.exit(exit_code_of(run, debug=False))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
+    return tmp_path / "state/local"
+
+
+@pytest.fixture
+def children() -> Iterator[list[subprocess.Popen[str]]]:
+    found: list[subprocess.Popen[str]] = []
+    yield found
+    for each in found:
+        each.kill()
+        each.communicate()
+
+
+def ask(children: list[subprocess.Popen[str]], run_id: str) -> subprocess.Popen[str]:
+    """A command that asks for its turn."""
+    found = subprocess.Popen(
+        [sys.executable, "-c", CHILD, run_id],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    children.append(found)
+    return found
+
+
+def line(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().rstrip("\n")
+
+
+def waits(run_id: str, position: int) -> str:
+    return f"waiting for run {run_id} in environment 'mnist': position {position} in the queue"
+
+
+def tickets(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.queue.*"))
+
+
+def quiet(_line: str) -> None:
+    """Nothing is shown."""
+
+
+def test_first_come_first_served(children: list[subprocess.Popen[str]], folder: Path) -> None:
+    first = ask(children, "r1")
+    assert line(first) == "has its turn"
+    others = []
+    for number in (1, 2, 3):
+        others.append(ask(children, f"r{number + 1}"))
+        assert line(others[-1]) == waits("r1", number)
+    # One that is killed, and one that is interrupted, leave the queue; the others move up.
+    killed, interrupted, last = others
+    killed.kill()
+    assert line(interrupted) == waits("r1", 1)
+    assert line(last) == waits("r1", 2)
+    interrupted.send_signal(signal.SIGINT)
+    assert interrupted.wait(PATIENCE_S) == 130
+    assert interrupted.communicate()[1] == "error: interrupted\n"
+    assert line(last) == waits("r1", 1)
+    first.communicate("\n", timeout=PATIENCE_S)
+    assert line(last) == "has its turn"
+    late = ask(children, "r5")
+    assert line(late) == waits("r4", 1)
+    last.communicate("\n", timeout=PATIENCE_S)
+    assert line(late) == "has its turn"
+    late.communicate("\n", timeout=PATIENCE_S)
+    assert tickets(folder) == []
+
+
+def test_without_wait_it_is_refused_and_leaves_no_ticket(
+    children: list[subprocess.Popen[str]], folder: Path
+) -> None:
+    first = ask(children, "r1")
+    assert line(first) == "has its turn"
+    held = tickets(folder)
+    with (
+        pytest.raises(Busy) as caught,
+        turn(FakeBackend(), "mnist", wait=False, say=quiet),
+    ):
+        pytest.fail("it had its turn")
+    assert str(caught.value) == (
+        "run r1 is under way in environment 'mnist'; follow it with `lab attach r1`, or wait for"
+        " it with `lab run --wait`"
+    )
+    assert tickets(folder) == held
+    with turn(FakeBackend(), "another", wait=False, say=quiet):
+        pass
+
+
+def test_a_run_that_waits_is_not_passed_by_one_that_does_not(
+    children: list[subprocess.Popen[str]], folder: Path
+) -> None:
+    with locked(folder / "mnist.lock", "it"):
+        waiting = ask(children, "r1")
+        assert line(waiting) == (
+            "waiting for another command in environment 'mnist': position 1 in the queue"
+        )
+        with (
+            pytest.raises(Busy, match="another run waits for environment 'mnist'; wait for it"),
+            turn(FakeBackend(), "mnist", wait=False, say=quiet),
+        ):
+            pytest.fail("it had its turn")
+    assert line(waiting) == "has its turn"
+
+
+def test_a_run_whose_client_has_gone_is_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+    environment = FakeEnvironment(tmp_path / "volume", lambda _volume, _request: None)
+    request = Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec())
+    environment.submit(request)
+    said: list[str] = []
+    order: list[str] = []
+
+    def finish() -> None:
+        wait_for(lambda: said, "it waits")
+        for task in request.tasks():
+            order.append(task)
+            end(environment.volume, "r1", task, State.SUCCEEDED)
+
+    thread = threading.Thread(target=finish)
+    thread.start()
+    with turn(FakeBackend(environment=environment), "mnist", wait=True, say=said.append) as mine:
+        order.append("turn")
+        assert mine.waited
+    thread.join(PATIENCE_S)
+    assert order == [*request.tasks(), "turn"]
+    assert said == [waits("r1", 1)]
+
+
+def test_an_environment_that_goes_away_is_waited_for_no_longer(tmp_path: Path) -> None:
+    (tmp_path / "volume").mkdir()
+
+    class Going(FakeEnvironment):
+        def runs(self) -> list[Request]:
+            backend.environment = None
+            raise LabError("it has gone")
+
+    backend = FakeBackend(environment=Going(tmp_path / "volume"))
+    with turn(backend, "mnist", wait=True, say=quiet) as mine:
+        assert not mine.waited
+
+    class Damaged(FakeEnvironment):
+        def runs(self) -> list[Request]:
+            raise LabError("its volume cannot be read")
+
+    backend = FakeBackend(environment=Damaged(tmp_path / "volume"))
+    with (
+        pytest.raises(LabError, match="cannot be read"),
+        turn(backend, "mnist", wait=True, say=quiet),
+    ):
+        pytest.fail("it had its turn")
+
+
+def test_a_state_directory_that_cannot_be_written(folder: Path) -> None:
+    folder.parent.mkdir(parents=True)
+    folder.write_text("")
+    with (
+        pytest.raises(LabError, match=f"the state directory {folder} cannot be used: .*LAB_STATE"),
+        turn(FakeBackend(), "mnist", wait=False, say=quiet),
+    ):
+        pytest.fail("it had its turn")
+
+
+@dataclass
+class Tries:
+    """A run that another user's is quicker than, a number of times."""
+
+    refusals: int
+    begun: list[str] = field(default_factory=list)
+
+    def __call__(self, site: Site, begin: object) -> str:
+        self.begun.append(site.plan.name)
+        if len(self.begun) <= self.refusals:
+            raise Busy("run r1 is under way")
+        return "done"
+
+
+def test_a_run_that_another_user_was_quicker_than_waits_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lab.run.run_queue._POLL_S", 0.01)
+    site = Site(FakeBackend(), PLAN, Path(), None)
+    looks: list[Site] = []
+
+    def find() -> Site:
+        looks.append(site)
+        return site
+
+    tries = Tries(2)
+    assert in_turn(site, find, tries, wait=True, say=quiet) == "done"
+    assert (len(tries.begun), len(looks)) == (3, 2)
+    with pytest.raises(Busy):
+        in_turn(site, find, Tries(1), wait=False, say=quiet)
