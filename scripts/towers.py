@@ -28,7 +28,9 @@ from lab.task.program import (
 
 parser = training_flags(__doc__, jobs=["worker"])
 parser.add_argument("--towers", type=positive, default=2, help="without GPUs (default: 2)")
-parser.add_argument("--summary_every", type=positive, default=10, help="steps (default: 10)")
+parser.add_argument(
+    "--summary_every", type=positive, default=10, help="steps, also of a line (default: 10)"
+)
 parser.add_argument("--records", type=Path, help="where to keep the TFRecords (default: nowhere)")
 flags = parse(parser)
 all_steps = flags.global_steps or 1000
@@ -125,6 +127,9 @@ with tf.device("/cpu:0"):
     tf.summary.scalar("learning_rate", rate)
     for index, loss in enumerate(losses):
         tf.summary.scalar(f"tower_{index}/loss", loss)
+    for (name, variable), gradient in zip(variables.items(), gradients, strict=True):
+        tf.summary.histogram(f"variables/{name}", variable)
+        tf.summary.histogram(f"gradients/{name}", gradient)
     summaries = tf.summary.merge_all()
 saver = tf.train.Saver()
 
@@ -147,7 +152,7 @@ with tf.Session(config=config) as session:
 
     board = tf.summary.FileWriter(str(board_dir), session.graph)
     examples_a_step = flags.batch_size * len(devices)
-    began = recorded_at = time.monotonic()
+    began = recorded_at = printed_at = time.monotonic()
     last_recorded = 0
     for step in range(all_steps):
         if step % flags.summary_every == 0:
@@ -155,6 +160,11 @@ with tf.Session(config=config) as session:
             board.add_summary(summary, step)
         else:
             _, losses_now = session.run([train, losses])
+        if (step + 1) % flags.summary_every == 0:
+            now = time.monotonic()
+            examples = flags.summary_every * examples_a_step
+            print(f"step {step + 1}: {examples / (now - printed_at):,.0f} examples/s")
+            printed_at = now
         if step in (0, all_steps - 1):
             saver.save(session, str(run_dir / "checkpoints" / "towers"), step)
         if (step + 1) % flags.record_every == 0 or step == all_steps - 1:

@@ -66,7 +66,8 @@ def run(
     Ctrl-C ends it, brings home what there is, and takes down what was booted.
 
     Args:
-        experiment: An experiment (`lab experiments` lists them), or the path of your own program.
+        experiment: An experiment (`lab experiments` lists them), the path of your own program, or a
+            program for each task: `worker-0=a.py,worker-1=b.py`.
         cluster: The description, or its file; None: the project's `cluster.yaml`.
         backend: `local` (processes), `compose` (containers), or `auto`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
@@ -181,7 +182,7 @@ def _own_words(
     if own is not None and flags:
         name, value = next(iter(flags.items()))
         raise InputError(
-            f"{name!r} is no argument of run, and the flags of {own.path.name} are not known here",
+            f"{name!r} is no argument of run, and the flags of {own.program} are not known here",
             f"give them as args=[{f'--{name}={value}'!r}]",
         )
     return program_words(wanted, flags)

@@ -59,6 +59,10 @@ COMMANDS: Final[Mapping[str, Command]] = {
             ),
             "run",
             matters=True,
+            notes=(
+                "worker-0=a.py,worker-1=b.py in the place of a program gives each task its own.",
+                "All lie in one directory. A service, such as ps-0, may go without.",
+            ),
         ),
         Command(
             "attach",
@@ -185,6 +189,21 @@ COMMANDS: Final[Mapping[str, Command]] = {
                 ("lab collect last", "one run; no line comes twice"),
             ),
             "collect",
+        ),
+        Command(
+            "data",
+            RUN,
+            "write MNIST as a file that a printed program reads",
+            (
+                ("lab data tfrecords", "output.tfrecords in this directory"),
+                ("lab data tfrecords digits.tfrecord", "another name"),
+            ),
+            "data",
+            notes=(
+                "tfrecords: the training images as tf.train.Example, with image_raw (784 bytes),",
+                "label, pixels, height and width. `lab run --listing` copies such a file with the",
+                "program.",
+            ),
         ),
         Command(
             "sweep",

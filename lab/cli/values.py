@@ -53,7 +53,8 @@ class OneOf:
     def __call__(self, raw: str) -> str:
         """The word itself."""
         if raw not in self.choices:
-            raise ValueError(f"{', '.join(self.choices[:-1])} or {self.choices[-1]}")
+            *others, last = self.choices
+            raise ValueError(f"{', '.join(others)} or {last}" if others else last)
         return raw
 
 

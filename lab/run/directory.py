@@ -19,7 +19,16 @@ from lab.task.experiments import EXPERIMENTS
 from lab.task.files import read_regular, write_atomically
 from lab.task.parameters import defaults, hyperparameters
 from lab.task.policy import OnFailure
-from lab.task.protocol import CLUSTER_FLAGS, RUN_ID, STALL_S, TASK, Request, chief_of, task_names
+from lab.task.protocol import (
+    CLUSTER_FLAGS,
+    RUN_ID,
+    STALL_S,
+    TASK,
+    Entry,
+    Request,
+    chief_of,
+    task_names,
+)
 from lab.task.states import State
 from lab.task.text import short
 
@@ -69,7 +78,9 @@ class RunInfo:
     Attributes:
         run_id: The run's name, also its directory's.
         experiment: The experiment's name.
-        program: The program's path in `scripts/`; where it is `own`, in the run's `program/`.
+        program: The program's path in `scripts/`; where it is `own`, in the run's `program/`; with
+            `programs`, as the user named them all.
+        programs: Task to its program, where each task has its own; empty: all start `program`.
         own: Whether it is a program of the user's own, which the run has a copy of.
         listing: Whether it is run as it was printed, with TensorFlow 1's API.
         faithful: Whether a listing's polls of 30 seconds stay as they were.
@@ -140,6 +151,7 @@ class RunInfo:
     faithful: bool = False
     mend: bool = False
     cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
+    programs: Mapping[str, Entry] = field(default_factory=dict)
     stall_s: float = STALL_S
     ready_s: float = 0.0
     start: Mapping[str, str] = field(default_factory=dict)
@@ -182,6 +194,7 @@ class RunInfo:
             faithful=request.faithful,
             mend=request.mend,
             cluster_flags=request.cluster_flags,
+            programs=request.programs,
             stall_s=request.stall_s,
             ready_s=request.ready_s,
             start=request.start,
@@ -257,6 +270,16 @@ class RunDir:
     def program(self) -> Path:
         """The copy of a program of the user's own, with the modules beside it."""
         return self.path / "program"
+
+    @property
+    def original(self) -> Path:
+        """Files of `program/` as they were before they were converted; often missing."""
+        return self.path / "original"
+
+    @property
+    def files(self) -> Path:
+        """The programs' working directory: data files that came with them, and what they wrote."""
+        return self.path / "files"
 
     @property
     def checkpoints(self) -> Path:

@@ -103,6 +103,7 @@ def prepare(order: Order, home: Path) -> RunDir:
         info = replace(
             info,
             cluster_flags=order.program.cluster_flags,
+            programs=order.program.programs,
             listing=order.program.listing,
             faithful=order.program.faithful,
             mend=order.program.mend,
@@ -111,7 +112,7 @@ def prepare(order: Order, home: Path) -> RunDir:
     run.create(info)
     try:
         if order.program is not None:
-            order.program.copy_to(run.program)
+            order.program.copy_to(run.program, run.files, run.original)
         if order.resumes is not None:
             copy_checkpoints(order.resumes.checkpoints, run.checkpoints)
             old = order.resumes.read()

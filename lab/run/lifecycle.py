@@ -109,6 +109,8 @@ def submit(run: RunDir, environment: Environment) -> None:
     info = run.read()
     now = time.time()
     parts = {"program": run.program} if info.own else {}
+    if run.files.is_dir():
+        parts["files"] = run.files
     if info.resumed_from:
         parts["checkpoints"] = run.checkpoints
     environment.submit(
@@ -126,6 +128,7 @@ def submit(run: RunDir, environment: Environment) -> None:
             faithful=info.faithful,
             mend=info.mend,
             cluster_flags=info.cluster_flags,
+            programs=info.programs,
             stall_s=info.stall_s,
             ready_s=info.ready_s,
             start=dict(info.start),

@@ -92,15 +92,44 @@ def experiment(name: str) -> Experiment:
 
 
 def experiment_of(program: OwnProgram, cluster: Cluster, tensorflow: str) -> Experiment:
-    """A program of one's own, on this TensorFlow, as an experiment that no registry has."""
+    """A program of one's own, on this TensorFlow, as an experiment that no registry has.
+
+    Raises:
+        InputError: It is for a task that the cluster lacks, or a task that is no service has none.
+    """
+    services = _services(cluster)
+    _check_tasks(program, cluster, services)
     return Experiment(
         name=program.name,
-        program=program.path.name,
+        program=program.program,
         summary="a program of your own",
         jobs=(),
-        services=_services(cluster),
+        services=services,
         tensorflow=tensorflow,
     )
+
+
+def _check_tasks(program: OwnProgram, cluster: Cluster, services: Sequence[str]) -> None:
+    """See that programs and tasks fit, where each task has a program of its own."""
+    if not program.programs:
+        return
+    tasks = [
+        f"{job}-{index}" for job, each in cluster.jobs.items() for index in range(len(each.on))
+    ]
+    unknown = [task for task in program.programs if task not in tasks]
+    if unknown:
+        raise InputError(
+            f"{unknown[0]}={program.programs[unknown[0]].program}: environment {cluster.name!r} has"
+            f" no task {unknown[0]!r}",
+            f"its tasks are {', '.join(tasks)}",
+        )
+    without = [
+        task
+        for task in tasks
+        if task not in program.programs and task.rpartition("-")[0] not in services
+    ]
+    if without:
+        raise InputError(f"{without[0]} has no program", f"add {without[0]}=FILE.py")
 
 
 def _services(cluster: Cluster) -> tuple[str, ...]:

@@ -11,14 +11,20 @@ from pathlib import Path
 import lab
 from lab.task.lazy_keras import put_off
 from lab.task.place import Place
-from lab.task.protocol import CLUSTER_FLAGS, DATA_DIR, Request, Volume
+from lab.task.protocol import CLUSTER_FLAGS, DATA_DIR, Entry, Request, Volume
 
 
 def program_path(place: Place, request: Request) -> Path:
-    """Where the program lies: with the run if it is the user's own, else among the scripts."""
+    """Where the task's program lies: with the run if it is the user's own, else in the scripts."""
+    program = _entry(place, request).program
     if request.own:
-        return Volume(place.runs).program(request.run_id) / request.program
-    return place.scripts / request.program
+        return Volume(place.runs).program(request.run_id) / program
+    return place.scripts / program
+
+
+def _entry(place: Place, request: Request) -> Entry:
+    """What the task starts; an execution starts no command for a task that has no program."""
+    return request.entry(place.task) or Entry(request.program, request.cluster_flags)
 
 
 def argv(place: Place, request: Request) -> list[str]:
@@ -53,7 +59,7 @@ def _cluster_flags(place: Place, request: Request) -> list[str]:
         "worker_hosts": ",".join(request.cluster.get("worker", ())),
     }
     known = {alias: flag for flag, aliases in CLUSTER_FLAGS.items() for alias in aliases}
-    named = [(name, values[known.get(name, name)]) for name in request.cluster_flags]
+    named = [(name, values[known.get(name, name)]) for name in _entry(place, request).cluster_flags]
     return [f"--{name}={value}" for name, value in named if value]
 
 

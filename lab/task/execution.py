@@ -138,6 +138,9 @@ class Execution:
         if self._stopping.verdict is not None:
             self._end(self._stopping.verdict)
             return
+        if self._request.entry(self._place.task) is None:
+            self._end(Verdict(State.SUCCEEDED, "it has no program in this run"))
+            return
         path = command.program_path(self._place, self._request)
         if not path.is_file():
             self._end(
@@ -245,7 +248,8 @@ class Execution:
         self._program = program
         self._oom_kills = memory.kills()
         self._output.start()
-        self._voice.say(f"run {self.run_id}: {request.program} has started{how and f', {how}'}")
+        name = command.program_path(place, request).name
+        self._voice.say(f"run {self.run_id}: {name} has started{how and f', {how}'}")
         if self._now.attempt:
             self._output.note(f"attempt {self._now.attempt} begins: {self._now.reason}")
         self._status.write(

@@ -160,7 +160,7 @@ _ALL_REDUCE_FLAGS: Final[Flags] = {
 _TOWERS_FLAGS: Final[Flags] = {
     "checkpoint_dir": _MNIST_FLAGS["checkpoint_dir"],
     "towers": ProgramFlag("towers where there is no GPU", positive),
-    "summary_every": ProgramFlag("steps from one summary to the next", positive),
+    "summary_every": ProgramFlag("steps from one summary, and one line, to the next", positive),
     "records": ProgramFlag("where to keep the TFRecords, as a task sees it"),
 }
 _STALENESS_FLAGS: Final[Flags] = {

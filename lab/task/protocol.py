@@ -16,7 +16,7 @@ The run volume is the only channel::
     <run_id>/program/             a program of one's own, and its modules (by the helper)
     <run_id>/model/, checkpoints/, tb/<task>/                           (by lab's programs)
     <run_id>/files/               the working directory of all programs, with what they write there
-    incoming/<run_id>/            program/ and checkpoints/ on their way, before the request is made
+    incoming/<run_id>/            program/, files/ and checkpoints/ before the request is made
 """
 
 from __future__ import annotations
@@ -78,6 +78,19 @@ def chief_of(tasks: Collection[str]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """What one task starts, where each task has a program of its own.
+
+    Attributes:
+        program: The program's path relative to the run's `program/`.
+        cluster_flags: Names of those flags of the cluster that it is started with.
+    """
+
+    program: str
+    cluster_flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """One run, as the task agents are to execute it.
 
@@ -85,7 +98,9 @@ class Request:
         run_id: The run's name, also its directory's.
         experiment: The experiment's name, or the program's stem.
         program: The program's path, absolute or relative to the scripts directory; where it is
-            `own`, relative to the run's `program/`.
+            `own`, relative to the run's `program/`; with `programs`, as the user named them all.
+        programs: Task to its program, where each task has its own; empty: all start `program`.
+            A task that is not among them starts none.
         own: Whether it is a program of the user's own, which came with the request.
         listing: Whether it is run as it was printed, with TensorFlow 1's API.
         faithful: Whether a listing's polls of 30 seconds stay as they were.
@@ -122,6 +137,7 @@ class Request:
     faithful: bool = False
     mend: bool = False
     cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
+    programs: Mapping[str, Entry] = field(default_factory=dict)
     stall_s: float = STALL_S
     ready_s: float = 0.0
     start: Mapping[str, str] = field(default_factory=dict)
@@ -143,6 +159,12 @@ class Request:
     def is_service(self, task: str) -> bool:
         """Whether this task serves the others and ends when they have ended."""
         return task.rpartition("-")[0] in self.services
+
+    def entry(self, task: str) -> Entry | None:
+        """What a task starts; None: nothing."""
+        if self.programs:
+            return self.programs.get(task)
+        return Entry(self.program, self.cluster_flags)
 
     @property
     def chief(self) -> str | None:
@@ -169,7 +191,11 @@ class Request:
             raw: dict[str, Any] = json.loads(text)
             tuples: dict[str, Any] = {name: tuple(raw[name]) for name in _TUPLES if name in raw}
             policy = OnFailure(raw.get("on_failure", OnFailure.FAIL))
-            request = cls(**{**raw, **tuples, "on_failure": policy})
+            programs = {
+                task: Entry(each["program"], tuple(each["cluster_flags"]))
+                for task, each in raw.get("programs", {}).items()
+            }
+            request = cls(**{**raw, **tuples, "on_failure": policy, "programs": programs})
             names = request.tasks()
         except (TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(f"not a request: {error}") from error

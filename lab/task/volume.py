@@ -4,7 +4,7 @@ Where the volume is a directory of this machine, the functions are called as the
 lies inside containers, `python -m lab.task.volume` is called in one of them::
 
     submit REQUEST              hand a request (JSON) to the agents; what belongs to the run lies in
-                                incoming/<run_id>/ by then: program/, checkpoints/
+                                incoming/<run_id>/ by then: program/, files/, checkpoints/
     cancel RUN REASON           ask the agents to end a run
     kill RUN REASON             the same, at once: programs get no time to save anything
     fault RUN FAULT             ask them to do something to it (`lab.task.faults`)
@@ -62,7 +62,7 @@ __all__ = [
     "submit",
 ]
 
-INCOMING: Final = ("program", "checkpoints")
+INCOMING: Final = ("program", "files", "checkpoints")
 """What may come to the volume for a run before its request is made."""
 
 _USAGE = (
@@ -109,8 +109,9 @@ def submit(volume: Volume, request: Request) -> None:
                 arrived = volume.incoming(request.run_id) / name
                 if arrived.is_dir():
                     arrived.rename(run / name)
-            for name in ("tasks", "logs", "status", "start", "files"):
+            for name in ("tasks", "logs", "status", "start"):
                 (run / name).mkdir()
+            (run / "files").mkdir(exist_ok=True)
             for task in request.tasks():
                 write_status(volume.status(request.run_id, task), TaskStatus(task, State.PENDING))
             write_atomically(volume.request(request.run_id), request.to_json(), new=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lab.task.data import load_mnist
 from lab.task.echo import TensorFlowLines
@@ -212,7 +213,15 @@ def test_towers_average_to_the_joined_batchs_gradient(project: Project) -> None:
     assert list(features["label"].int64_list.value) == [train.labels[9]]
     saved = {path.name for path in (project.home() / "checkpoints").glob("*.index")}
     assert saved == {"towers-0.index", "towers-29.index"}
-    assert list((project.home() / "tb").iterdir())
+    board = EventAccumulator(str(project.home() / "tb/worker-0"), {"histograms": 0}).Reload()
+    parts = {"weights1", "biases1", "weights2", "biases2"}
+    for kind, name in itertools.product(("variables", "gradients"), parts):
+        steps = [event.step for event in board.Histograms(f"{kind}/{name}")]
+        assert steps == [0, 10, 20]
+    assert board.Histograms("gradients/biases2")[0].histogram_value.num == 10
+    lines = (project.home() / "logs/worker-0.log").read_text().splitlines()
+    rates = [line for line in lines if line.endswith(" examples/s")]
+    assert [line.partition(":")[0] for line in rates] == ["step 10", "step 20", "step 30"]
 
 
 def test_mirrored_replicas_stay_equal_and_learn(project: Project) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lab.task.protocol import Entry
 from lab.task.states import State
 from lab.task.volume import cancel
 from tests.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
@@ -93,6 +94,24 @@ def test_program_learns_who_it_is(stage: Stage) -> None:
     assert environ["no_grpc_proxy"] == "a.b,tf1,tf2,tf3"
     assert "LAB_EXPERIMENT" not in environ
     assert stdin == ""
+
+
+def test_each_task_starts_its_own_program_and_a_service_without_one_has_ended(
+    stage: Stage,
+) -> None:
+    stage.cluster = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222"]}
+    for task in ("ps-0", "worker-0", "worker-1"):
+        stage.agent(task)
+    for name in ("a", "b"):
+        stage.program(f"import sys; print('{name}', sys.argv[1:])", f"{name}.py")
+    programs = {"worker-0": Entry("a.py", ()), "worker-1": Entry("b.py", ("task_index",))}
+    stage.submit("worker-0=a.py,worker-1=b.py", "--x", programs=programs)
+    ended = [stage.wait_state(f"worker-{index}", State.SUCCEEDED) for index in (0, 1)]
+    assert all(status.exit_code == 0 for status in ended)
+    assert stage.log("worker-0") == b"a ['--x']\n"
+    assert stage.log("worker-1") == b"b ['--task_index=1', '--x']\n"
+    alone = stage.wait_state("ps-0", State.SUCCEEDED)
+    assert (alone.reason, alone.exit_code) == ("it has no program in this run", None)
 
 
 def test_no_data_flag_without_own_data(stage: Stage) -> None:

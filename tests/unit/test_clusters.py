@@ -30,6 +30,7 @@ TABLE = {
 # File: the jobs of those experiments that need another shape than parameter servers and workers.
 SHAPES = {
     "clusters/hello.yaml": {"local": 3},
+    "clusters/single.yaml": {"local": 1},
     "clusters/client.yaml": {"worker": 2, "client": 1},
     "clusters/in-graph.yaml": {"ps": 1, "worker": 2, "client": 1},
     "clusters/one-host.yaml": {"worker": 1},

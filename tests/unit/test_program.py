@@ -33,7 +33,7 @@ def test_modules_and_packages_beside_it_come_along_and_nothing_else(tmp_path: Pa
     (tmp_path / "data.bin").write_bytes(b"x" * 1000)
     (tmp_path / "elsewhere").symlink_to("/etc")
     program = read_program(str(tmp_path / "main.py"))
-    program.copy_to(tmp_path / "copy")
+    program.copy_to(tmp_path / "copy", tmp_path / "data", tmp_path / "original")
     copied = {p.relative_to(tmp_path / "copy") for p in (tmp_path / "copy").rglob("*.py")}
     assert copied == {
         Path("main.py"),
@@ -42,6 +42,8 @@ def test_modules_and_packages_beside_it_come_along_and_nothing_else(tmp_path: Pa
         Path("pkg/deep/x.py"),
     }
     assert not (tmp_path / "copy" / "data.bin").exists()
+    assert not (tmp_path / "data").exists()
+    assert not (tmp_path / "original").exists()
     assert program.name == "main"
 
 

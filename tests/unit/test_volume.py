@@ -21,7 +21,7 @@ from lab.backends.local.trees import remove_tree
 from lab.task import shipping
 from lab.task import volume as volumes
 from lab.task.frames import FrameError, frame, is_safe, read_frames
-from lab.task.protocol import Chunk, Request, TaskStatus, Volume, new_run_id
+from lab.task.protocol import Chunk, Entry, Request, TaskStatus, Volume, new_run_id
 from lab.task.states import State
 from lab.task.statuses import read_status, write_status
 from lab.task.volume import NoSuchRun, VolumeBusy, cancel, requests, ship, submit
@@ -171,12 +171,31 @@ def test_run_ids() -> None:
         {"cluster": ["h:1"]},
         {"cluster": {"ps": 1}},
         {"args": None},
+        {"programs": ["a.py"]},
+        {"programs": {"worker-0": "a.py"}},
+        {"programs": {"worker-0": {"program": "a.py"}}},
         {"more": 1},
     ],
 )
 def test_what_is_no_request(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="not a"):
         Request.from_json(json.dumps({**json.loads(REQUEST.to_json()), **change}))
+
+
+def test_a_program_for_each_task_and_the_files_that_come_with_a_run(volume: Volume) -> None:
+    programs = {"worker-0": Entry("a.py", ("task_index",))}
+    request = replace(REQUEST, programs=programs, own=True)
+    assert Request.from_json(request.to_json()) == request
+    assert (request.entry("worker-0"), request.entry("ps-0")) == (programs["worker-0"], None)
+    assert REQUEST.entry("ps-0") == Entry("p.py", REQUEST.cluster_flags)
+    for name in ("program/a.py", "files/data.csv", "other/x"):
+        path = volume.incoming("r1") / name
+        path.parent.mkdir(parents=True)
+        path.touch()
+    submit(volume, request)
+    assert (volume.program("r1") / "a.py").is_file()
+    assert (volume.files("r1") / "data.csv").is_file()
+    assert not (volume.run("r1") / "other").exists()
 
 
 def test_ship_follows_to_the_end(volume: Volume) -> None:

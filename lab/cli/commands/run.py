@@ -27,7 +27,7 @@ from lab.run.conduct import conduct
 from lab.run.directory import RunDir, runs_dir
 from lab.run.faulting import asked, check_followed
 from lab.run.launch import Order, prepare
-from lab.run.program import OwnProgram, names_a_program, read_program
+from lab.run.program import names_a_program, read_program
 from lab.run.standing import Volumes
 from lab.run.summary import Summary, summarize
 from lab.run.telemetry import followed
@@ -127,8 +127,11 @@ def command(
     ] = (),
 ) -> None:
     """Train an experiment from its start to its end."""
-    own = read_program(experiment) if names_a_program(experiment) else None
-    own = _as_printed(own, experiment, listing=listing, faithful=faithful, mend=mend)
+    _check_switches(experiment, listing=listing, faithful=faithful, mend=mend)
+    own = None
+    if names_a_program(experiment):
+        own = read_program(experiment, listing=listing, argv=rest)
+        own = replace(own, faithful=faithful, mend=mend)
     path = project.cluster_path(cluster)
     described = load_cluster(path)
     root = project.find_root(path)
@@ -193,6 +196,8 @@ def command(
         run = prepare(order, home)
         begin(run.run_id)
         say(f"run {run.run_id}: {run.path}")
+        for line in own.notes() if own is not None else ():
+            say(line)
         _train(run, site, keep=keep, detach=detach, json=json)
 
     in_turn(site, find, once, wait=wait, say=say)
@@ -216,19 +221,14 @@ def _train(run: RunDir, site: Site, *, keep: bool, detach: bool, json: bool) -> 
     judge(run, summary)
 
 
-def _as_printed(
-    own: OwnProgram | None, word: str, *, listing: bool, faithful: bool, mend: bool
-) -> OwnProgram | None:
-    """The program with the switches of a listing; they mean nothing to anything else."""
+def _check_switches(word: str, *, listing: bool, faithful: bool, mend: bool) -> None:
+    """See that the switches of a listing are given for one; they mean nothing to anything else."""
     for name, given in (("--faithful", faithful), ("--mend", mend)):
         if given and not listing:
             raise InputError(f"{name} is for printed programs", "add --listing, or leave it out")
-    if not listing:
-        return own
-    if own is None:
+    if listing and not names_a_program(word):
         what = f"--listing: {word} is an experiment of the lab"
         raise InputError(what, "name the path of a printed program")
-    return replace(own, listing=True, faithful=faithful, mend=mend)
 
 
 def _conduct(run: RunDir, site: Site, *, keep: bool, detach: bool) -> Summary:

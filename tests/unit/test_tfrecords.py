@@ -1,0 +1,84 @@
+"""TFRecord files that are written without TensorFlow."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from lab.cli import main
+from lab.task.data import Examples, load_mnist
+from lab.tfrecords import tfrecords
+
+
+def entry(name: str, feature: bytes) -> bytes:
+    """One feature of an example, as protocol buffers write a map; everything is short."""
+    content = bytes([0x0A, len(name)]) + name.encode() + b"\x12" + sized(feature)
+    return b"\x0a" + sized(content)
+
+
+def sized(content: bytes) -> bytes:
+    size = len(content)
+    return (bytes([size]) if size < 128 else bytes([0x80 | size & 0x7F, size >> 7])) + content
+
+
+def test_the_file_is_what_tensorboard_frames_of_the_same_examples() -> None:
+    images = np.random.default_rng(3).integers(0, 256, (5, 784), dtype=np.uint8)
+    examples = Examples(images, np.array([7, 0, 9, 1, 1], np.int32))
+    expected = io.BytesIO()
+    for image, label in zip(images, examples.labels, strict=True):
+        features = [
+            entry("height", b"\x1a\x03\x0a\x01\x1c"),
+            entry("width", b"\x1a\x03\x0a\x01\x1c"),
+            entry("pixels", b"\x1a\x04\x0a\x02\x90\x06"),
+            entry("image_raw", b"\x0a" + sized(b"\x0a" + sized(image.tobytes()))),
+            entry("label", bytes([0x1A, 3, 0x0A, 1, label])),
+        ]
+        RecordWriter(expected).write(b"\x0a" + sized(b"".join(features)))
+    assert tfrecords(examples) == expected.getvalue()
+
+
+@pytest.mark.tensorflow
+def test_tensorflow_reads_it() -> None:
+    import tensorflow as tf  # noqa: PLC0415
+
+    train = load_mnist().train
+    some = Examples(train.pixels[:20], train.labels[:20])
+    # Each record begins with its length; its checksums have 4 bytes each.
+    data = tfrecords(some)
+    size = int.from_bytes(data[:8], "little")
+    for index in range(20):
+        begin = index * (size + 16) + 12
+        found = tf.train.Example.FromString(data[begin : begin + size]).features.feature
+        assert sorted(found) == ["height", "image_raw", "label", "pixels", "width"]
+        assert found["image_raw"].bytes_list.value[0] == train.pixels[index].tobytes()
+        values = {name: list(found[name].int64_list.value) for name in found if "image" not in name}
+        label = [int(train.labels[index])]
+        assert values == {"height": [28], "width": [28], "pixels": [784], "label": label}
+
+
+def test_the_command_writes_the_training_images_and_replaces_only_its_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["data", "tfrecords"]) == 0
+    written = Path("output.tfrecords").read_bytes()
+    assert written == tfrecords(load_mnist().train)
+    assert "output.tfrecords is written: 55,000 examples, 47 MiB" in capsys.readouterr().err
+    os.truncate("output.tfrecords", 5000)
+    assert main(["data", "tfrecords"]) == 0
+    assert Path("output.tfrecords").read_bytes() == written
+    Path("mine.tfrecords").write_bytes(b"image_raw, and not of this command")
+    assert main(["data", "tfrecords", "mine.tfrecords"]) == 2
+    assert "mine.tfrecords is there, and lab did not write it" in capsys.readouterr().err
+    assert main(["data", "csv"]) == 2
+    assert "kind: 'csv' is not tfrecords" in capsys.readouterr().err
+    assert main(["data", "tfrecords", "no/such.tfrecords"]) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "mine.tfrecords",
+        "output.tfrecords",
+    ]
