@@ -75,5 +75,6 @@ def _faults(line: str) -> Iterator[str]:
             yield f"{line}: no {path.name}"
         elif experiment and set(load_cluster(path).jobs) != set(experiment.jobs):
             yield f"{line}: {path.name} has other jobs"
-    if name == "run" and words[0] not in EXPERIMENTS and "--listing" not in words:
+    own = name == "run" and (words[0] in EXPERIMENTS or (ROOT / words[0]).is_file())
+    if name == "run" and not own and "--listing" not in words:
         yield f"{line}: no experiment {words[0]}"

@@ -17,9 +17,9 @@ class Stall:
     """Watches the global step of a run through the states of its tasks.
 
     Only a step that has moved once can stand still: a program that counts none is let alone, unless
-    it is known to count. Such a one may not be ready for longer than that without a step. Times
-    of day are not compared, and each look adds at most one second, so that an agent that was itself
-    stopped for a minute does not take the training for stalled.
+    it is known to count, or one of its tasks has counted. Such a one may not be ready for longer
+    than that without a step. Times of day are not compared, and each look adds at most one second,
+    so that an agent that was itself stopped for a minute does not take the training for stalled.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class Stall:
         """Whether no step can be missed yet."""
         if highest is not None:
             return False
-        return not self._counts or any(states[task].state in _NOT_YET for task in self._tasks)
+        counts = self._counts or any(states[task].global_step is not None for task in self._tasks)
+        return not counts or any(states[task].state in _NOT_YET for task in self._tasks)
 
     def speaks(self, task: str, states: Mapping[str, TaskStatus]) -> bool:
         """Whether it is this task's part to say so: the first that has not ended, for all."""

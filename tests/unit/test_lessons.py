@@ -13,10 +13,11 @@ from lab.cluster import load_cluster
 from lab.sweep.crew import with_workers
 from lab.sweep.grid import check_over, grid, parse_over
 from lab.task.experiments import EXPERIMENTS, Experiment
+from tests.shown import commands, dead_links, wrong_commands
 
 ROOT = Path(__file__).parents[2]
 LESSONS = ROOT / "docs" / "lessons"
-ABOUT_ALL = {"choosing.md", "then-and-now.md"}
+ABOUT_ALL = {"choosing.md", "complaints.md", "then-and-now.md"}
 SWEEP = re.compile(r"(lab sweep [^`\n]+)")
 COMMAND = re.compile(r"^lab run (.+)$", re.MULTILINE)
 
@@ -41,6 +42,15 @@ def test_a_lesson_begins_with_a_command_that_fits(experiment: Experiment) -> Non
     assert flags - {"cluster"} <= set(experiment.flags)
     assert "\n**What must hold.**" in text
     assert "\n## What to try\n" in text
+
+
+def test_the_page_on_complaints_shows_commands_and_links_that_work() -> None:
+    text = (LESSONS / "complaints.md").read_text("utf-8")
+    assert dead_links(text, LESSONS) == []
+    assert len(commands(text)) == 10
+    assert wrong_commands(text) == []
+    programs = {path.name for path in (LESSONS / "complaints").glob("*.py")}
+    assert programs == set(re.findall(r"complaints/(\w+\.py)\)", text))
 
 
 PAGES = [*sorted(LESSONS.glob("*.md")), ROOT / "README.md"]

@@ -128,6 +128,19 @@ def test_a_program_that_counts_is_missed_before_its_first_step_too() -> None:
     )
 
 
+def test_who_waits_alone_for_those_that_have_ended_is_missed() -> None:
+    """Its program is not known to count; a task that has ended has counted."""
+    waits = {
+        "worker-0": TaskStatus("worker-0", State.SUCCEEDED, global_step=1099),
+        "worker-1": TaskStatus("worker-1", State.READY, message="waits for worker-0"),
+    }
+    late = waits | {"worker-1": TaskStatus("worker-1", State.PENDING)}
+    assert watched(2.0, [late] * 9) == [None] * 9
+    assert watched(2.0, [states(1099, None), waits, waits, waits])[-1] == (
+        "no new global step for 2 s, no step was made (worker-1 waits for worker-0)"
+    )
+
+
 def test_who_has_ended_had_been_farther_before_the_training_was_set_back() -> None:
     ended = TaskStatus("worker-1", State.SUCCEEDED, global_step=900)
     looks = [states(step, 0) | {"worker-1": ended} for step in (100, 200, 300, 400, 500)]
