@@ -50,6 +50,7 @@ def _facts(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     yield "resumed from", info.resumed_from
     yield "printed program", _listing(info)
     yield "program", _digest(run.program) if info.own else info.program
+    yield "program of each task", info.program if info.programs else ""
     yield "commit", _commit(info)
     yield from ((f"{name} (tasks)", _shown(text)) for name, text in _items(info.provenance))
     yield from ((f"{name} (helper)", str(text)) for name, text in _items(info.versions))

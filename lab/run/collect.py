@@ -33,6 +33,7 @@ RESERVED: Final = frozenset(
         "docker-compose.yml",
         "processes.json",
         "containers.json",
+        "original",
     }
 )
 """What is written at home; a run may not overwrite it with a file of its own."""

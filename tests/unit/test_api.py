@@ -217,6 +217,21 @@ def test_a_program_of_ones_own_gets_its_words(environment: FakeEnvironment) -> N
     assert environment.runs()[-1].args == ("--depth=4",)
 
 
+def test_each_task_gets_a_program_of_its_own(environment: FakeEnvironment) -> None:
+    for name in ("one", "two", "three"):
+        Path(f"{name}.py").write_text("")
+    api.run("ps-0=one.py,worker-0=two.py,worker-1=three.py", quiet=True)
+    (request,) = environment.runs()
+    assert {task: each.program for task, each in request.programs.items()} == {
+        "ps-0": "one.py",
+        "worker-0": "two.py",
+        "worker-1": "three.py",
+    }
+    (run,) = api.runs()
+    assert run.info.program == "ps-0=one.py,worker-0=two.py,worker-1=three.py"
+    assert run.info.experiment == "one-two-three"
+
+
 def test_a_switch_is_given_or_left_out(environment: FakeEnvironment) -> None:
     api.run("async", log_device_placement=True, quiet=True)
     api.run("async", log_device_placement=False, quiet=True)

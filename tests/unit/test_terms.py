@@ -16,7 +16,7 @@ from lab.errors import DescriptionError, LabError
 from lab.run.directory import RunDir
 from lab.task.files import write_atomically
 from lab.task.policy import OnFailure
-from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.protocol import CLUSTER_FLAGS, Entry, Request, TaskStatus, Volume
 from lab.task.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, end, train
 
@@ -101,6 +101,39 @@ def test_the_request_carries_what_the_flags_say(environment: FakeEnvironment) ->
     assert (request.ready_s, request.stall_s, request.gang) == (90.0, 60.0, False)
     info = only_run().read()
     assert (info.on_failure, info.start) == (OnFailure.RESTART, request.start)
+
+
+def test_a_listing_comes_with_its_data_converted_where_it_is_python_2(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("old").mkdir()
+    Path("old/a.py").write_text("print open('in.csv').read()\n")
+    Path("old/in.csv").write_text("1,2")
+    Path("old/given.csv").write_text("3")
+    assert main(["run", "--listing", "old/a.py", "--gpus", "none", "--", "--f=given.csv"]) == 0
+    assert "a.py: converted from Python 2: print 1\n" in capsys.readouterr().err
+    run, volume = only_run(), environment.volume
+    there = volume.run(run.run_id)
+    assert (there / "program/a.py").read_text() == "print(open('in.csv').read())\n"
+    assert (there / "files/in.csv").read_text() == "1,2"
+    assert (run.files / "given.csv").read_text() == "3"
+    # What it was stays at home, and is nothing that a task needs.
+    assert (run.original / "a.py").read_text() == "print open('in.csv').read()\n"
+    assert not (there / "original").exists()
+
+
+def test_a_service_may_go_without_a_program_and_a_worker_may_not(
+    environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a.py").write_text("")
+    assert main(["run", "worker-0=a.py,worker-1=a.py", "--gpus", "none"]) == 0
+    assert (asked(environment).entry("ps-0"), asked(environment).entry("worker-1")) == (
+        None,
+        Entry("a.py", tuple(CLUSTER_FLAGS)),
+    )
+    assert only_run().read().programs == asked(environment).programs
+    assert main(["run", "worker-0=a.py", "--gpus", "none"]) == 2
+    assert "error: worker-1 has no program; add worker-1=FILE.py\n" in capsys.readouterr().err
 
 
 def test_where_nothing_is_said_a_failure_ends_the_run(environment: FakeEnvironment) -> None:

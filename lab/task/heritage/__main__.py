@@ -43,7 +43,10 @@ def main() -> None:
         recorder.write("event", message=line)
 
     program = Path(sys.argv[0]).resolve()
-    tree = ast.parse(program.read_bytes(), str(program))
+    try:
+        tree = ast.parse(program.read_bytes(), str(program))
+    except OSError as error:
+        sys.exit(f"error: {program} cannot be read ({error.strerror}); check the path")
     if mends:
         tree = without_calls(tree, tell)
     optimizer = _optimizer(int(index) if mends else None, tell)
