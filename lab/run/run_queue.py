@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ from lab.run.whereabouts import under_way
 from lab.task.protocol import TaskStatus
 
 _POLL_S: Final = 0.5
+_RUNS, _WAITS = "runs", "waits"
+_TEXT: Final = 128  # more than a run id needs
 _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -46,8 +48,11 @@ class Turn:
 
     def begin(self, run_id: str) -> None:
         """Tell those who wait which run has its turn now."""
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, run_id.encode(), 0)
+        self._write(_RUNS, run_id)
+
+    def _write(self, what: str, run_id: str) -> None:
+        # One write of one length: a reader sees the old text or the new one.
+        os.pwrite(self._descriptor, f"{what} {run_id}".encode().ljust(_TEXT), 0)
 
     def wait(self) -> None:
         """Wait until no other run is ahead, or under way in the environment.
@@ -55,34 +60,33 @@ class Turn:
         Raises:
             LabError: The environment cannot be asked.
         """
-        self.begin("")
+        self._write(_WAITS, "")
         shown = ""
         while True:
             ahead = self.ahead()
-            other = next(filter(None, ahead), None) if ahead else self._under_way()
+            other = _first(ahead) if ahead else self._under_way()
             if not ahead and other is None and self._is_free():
                 return
             self.waited = True
-            what = f"run {other}" if other else "another command"
-            place = 1 + sum(not run_id for run_id in ahead)
+            name = f"run {other}" if other else "another command"
+            place = 1 + sum(what == _WAITS for what, _ in ahead)
             where = f"in environment {self.project!r}: position {place} in the queue"
-            line = f"waiting for {what} {where}"
+            line = f"waiting for {name} {where}"
             if line != shown:
                 self._say(line)
                 shown = line
             environment = None if ahead else self._backend.find(self.project)
             if environment is not None and other is not None:
+                self._write(_WAITS, other)
                 with suppress(LabError):  # it has gone: the next round sees that
                     _follow(environment, other)
             time.sleep(_POLL_S)
 
-    def ahead(self) -> list[str]:
-        """Who is before this place: each one's run, or "" where it waits itself."""
-        return [
-            run_id
-            for path in _tickets(self._ticket)
-            if path.name < self._ticket.name and (run_id := _holder(path)) is not None
-        ]
+    def ahead(self) -> list[tuple[str, str]]:
+        """Who is before this place: whether each runs or waits, and the run's id if it is known."""
+        texts = (_holder(path) for path in _tickets(self._ticket) if path.name < self._ticket.name)
+        parts = (text.partition(" ") for text in texts if text is not None)
+        return [(what or _WAITS, run_id) for what, _, run_id in parts]
 
     def refuse_if_taken(self) -> None:
         """See that nobody is ahead.
@@ -91,7 +95,7 @@ class Turn:
             Busy: Somebody is.
         """
         if ahead := self.ahead():
-            other = next(filter(None, ahead), None)
+            other = _first(ahead)
             what = f"run {other} is under way in" if other else "another run waits for"
             raise Busy(
                 f"{what} environment {self.project!r}",
@@ -182,6 +186,11 @@ def _join(folder: Path, project: str) -> tuple[Path, int]:
     return ticket, descriptor
 
 
+def _first(ahead: Sequence[tuple[str, str]]) -> str | None:
+    """The first run that is known."""
+    return next((run_id for _, run_id in ahead if run_id), None)
+
+
 def _tickets(beside: Path) -> list[Path]:
     """All tickets of a queue, in their order, living or dead."""
     queue = beside.name.partition(".")[0] + ".queue."
@@ -189,7 +198,7 @@ def _tickets(beside: Path) -> list[Path]:
 
 
 def _holder(ticket: Path) -> str | None:
-    """The run of a ticket, "" while it waits; None where its process has ended."""
+    """What is written in a ticket; None where its process has ended."""
     try:
         descriptor = os.open(ticket, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -197,7 +206,7 @@ def _holder(ticket: Path) -> str | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return os.read(descriptor, 200).decode(errors="replace")
+        return os.read(descriptor, _TEXT).decode(errors="replace").rstrip()
     finally:
         os.close(descriptor)
     return None
