@@ -112,14 +112,14 @@ def test_names_are_drawn_as_text() -> None:
 
 
 def test_of_many_tasks_and_gpus_some_are_drawn() -> None:
-    gpus = tuple(f"GPU-{number}" for number in range(10_000))
+    gpus = tuple(f"GPU-{number}" for number in range(100))
     shape = SHAPES["1"]
     tasks = tuple(replace(shape.tasks[0], index=index, gpus=gpus) for index in range(1000))
     many = replace(shape, tasks=tasks)
     found = labels(draw_shape(many))
     assert sum(label.startswith("/job:") for label in found) == MOST_TASKS
     assert any(label.endswith(f"{MOST_TASKS} of 1,000 tasks are drawn") for label in found)
-    assert "9,984\nmore" in found
+    assert "84\nmore" in found
     links = cluster._topology(replace(many, experiment="hello")).links
     assert len(links) == MOST_TASKS * (MOST_TASKS - 1) / 2
 
