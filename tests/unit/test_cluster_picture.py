@@ -114,7 +114,9 @@ def test_names_are_drawn_as_text() -> None:
 def test_of_many_tasks_and_gpus_some_are_drawn() -> None:
     gpus = tuple(f"GPU-{number}" for number in range(100))
     shape = SHAPES["1"]
-    tasks = tuple(replace(shape.tasks[0], index=index, gpus=gpus) for index in range(1000))
+    tasks = tuple(
+        replace(shape.tasks[0], index=index, gpus=() if index else gpus) for index in range(1000)
+    )
     many = replace(shape, tasks=tasks)
     found = labels(draw_shape(many))
     assert sum(label.startswith("/job:") for label in found) == MOST_TASKS
