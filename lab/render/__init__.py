@@ -136,19 +136,19 @@ def is_rendered(begin: bytes) -> bool:
     return begin.startswith(b"# Rendered from ")
 
 
-def write(path: Path, data: bytes, flag: str = "--output") -> None:
+def write(path: Path, text: str, flag: str = "--output") -> None:
     """Write a rendered file, whole or not at all.
 
     Args:
         path: The file.
-        data: All of it.
+        text: All of it.
         flag: The flag that names it, for the message.
 
     Raises:
         LabError: It cannot be written there.
     """
     try:
-        write_output(path, data)
+        write_output(path, text.encode())
     except OSError as error:
         raise LabError(
             f"{short(str(path))} cannot be written ({error.strerror})",

@@ -13,7 +13,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.transforms import Bbox
 
 from lab.cluster import load_cluster, parse_cluster
-from lab.figures import style
+from lab.figures import cluster, style
 from lab.figures.cluster import draw_shape
 from lab.figures.placing import MOST_TASKS
 from lab.figures.shape import ClusterShape, TaskShape, of_plan, of_run
@@ -28,14 +28,14 @@ HOSTILE = "<b>$x^$</b> \\frac{ -->\x1b]0;t\x07"
 
 
 def planned(name: str) -> Plan:
-    cluster = load_cluster(ROOT / name)
-    return place(cluster, take_inventory("index", cluster))
+    config = load_cluster(ROOT / name)
+    return place(config, take_inventory("index", config))
 
 
 def described(nodes: str, jobs: str) -> ClusterShape:
     text = f"version: 1\nname: x\nnodes: {{{nodes}}}\njobs: {{{jobs}}}\n"
-    cluster = parse_cluster(text.encode(), "x.yaml")
-    return of_plan(place(cluster, take_inventory("index", cluster)), None)
+    config = parse_cluster(text.encode(), "x.yaml")
+    return of_plan(place(config, take_inventory("index", config)), None)
 
 
 def seventeen() -> ClusterShape:
@@ -112,13 +112,18 @@ def test_names_are_drawn_as_text() -> None:
 
 
 def test_of_many_tasks_and_gpus_some_are_drawn() -> None:
-    gpus = tuple(f"GPU-{number}" for number in range(10_000))
+    gpus = tuple(f"GPU-{number}" for number in range(100))
     shape = SHAPES["1"]
-    tasks = tuple(replace(shape.tasks[0], index=index, gpus=gpus) for index in range(1000))
-    found = labels(draw_shape(replace(shape, tasks=tasks)))
+    tasks = tuple(
+        replace(shape.tasks[0], index=index, gpus=() if index else gpus) for index in range(1000)
+    )
+    many = replace(shape, tasks=tasks)
+    found = labels(draw_shape(many))
     assert sum(label.startswith("/job:") for label in found) == MOST_TASKS
     assert any(label.endswith(f"{MOST_TASKS} of 1,000 tasks are drawn") for label in found)
-    assert "9,984\nmore" in found
+    assert "84\nmore" in found
+    links = cluster._topology(replace(many, experiment="hello")).links
+    assert len(links) == MOST_TASKS * (MOST_TASKS - 1) / 2
 
 
 def test_render_draws_the_picture_beside_the_compose_file(project: Path) -> None:  # noqa: F811

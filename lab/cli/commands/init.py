@@ -74,7 +74,7 @@ def command(
     if output == "-":
         sys.stdout.write(text)
         return
-    write(path, text.encode())
+    write(path, text)
     say(f"{box} has {found(inventory)}")
     say(f"{output} is written: {chosen}, {summary(inventory, wishes)}")
     _say_what_is_next(path, elsewhere=not isinstance(gpus, str))

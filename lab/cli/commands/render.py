@@ -105,7 +105,7 @@ def command(
     else:
         target = Path(output)
         text = render_plan(draft.plan, path, planned, override, relative_to=target.parent)
-        write(target, text.encode())
+        write(target, text)
         trains = f"; it trains {planned.arguments[0]}" if planned else ""
         say(f"{output} is written; boot it with {_boot_command(target)}{trains}")
 
@@ -117,7 +117,7 @@ def _draw(plan: Plan, run: PlannedRun | None, picture: Path) -> None:
     from lab.figures.style import svg  # noqa: PLC0415
 
     experiment = EXPERIMENTS[run.arguments[0]] if run else None
-    write(picture, svg(draw_shape(of_plan(plan, experiment))), "--picture")
+    write(picture, svg(draw_shape(of_plan(plan, experiment))).decode(), "--picture")
     say(f"{short(str(picture))} is drawn")
 
 
