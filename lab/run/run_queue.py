@@ -96,7 +96,7 @@ class Turn:
         """
         if ahead := self.ahead():
             other = _first(ahead)
-            what = f"run {other} is under way in" if other else "another run waits for"
+            what = f"run {other} is under way in" if other else "another run is ahead in"
             raise Busy(
                 f"{what} environment {self.project!r}",
                 f"follow it with `lab attach {other}`, or wait for it with `lab run --wait`"
