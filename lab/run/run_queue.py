@@ -61,20 +61,20 @@ class Turn:
             LabError: The environment cannot be asked.
         """
         self._write(_WAITS, "")
-        shown = ""
+        shown: tuple[str | None, int] = None, 0
         while True:
             ahead = self.ahead()
             other = _first(ahead) if ahead else self._under_way()
             if not ahead and other is None and self._is_free():
                 return
             self.waited = True
-            name = f"run {other}" if other else "another command"
             place = 1 + sum(what == _WAITS for what, _ in ahead)
-            where = f"in environment {self.project!r}: position {place} in the queue"
-            line = f"waiting for {name} {where}"
-            if line != shown:
-                self._say(line)
-                shown = line
+            now = other or shown[0], place
+            if now != shown:
+                name = f"run {now[0]}" if now[0] else "another command"
+                where = f"in environment {self.project!r}: position {place} in the queue"
+                self._say(f"waiting for {name} {where}")
+                shown = now
             environment = None if ahead else self._backend.find(self.project)
             if environment is not None and other is not None:
                 self._write(_WAITS, other)
@@ -96,7 +96,7 @@ class Turn:
         """
         if ahead := self.ahead():
             other = _first(ahead)
-            what = f"run {other} is under way in" if other else "another run waits for"
+            what = f"run {other} is under way in" if other else "another run is ahead in"
             raise Busy(
                 f"{what} environment {self.project!r}",
                 f"follow it with `lab attach {other}`, or wait for it with `lab run --wait`"

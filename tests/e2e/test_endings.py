@@ -248,7 +248,7 @@ def test_two_runs_at_once(project: Path) -> None:
     (other,) = [each for each in both if each is not refused]
     _, err = refused.communicate(timeout=PATIENCE_S)
     assert refused.returncode == 1
-    assert "wait until it is done" in err or "is under way" in err or "is not up" in err, err
+    assert "wait for it with `lab run --wait`" in err, err
     assert "internal" not in err
     trains(project / "runs")
     other.send_signal(signal.SIGINT)

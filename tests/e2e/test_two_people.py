@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -181,8 +182,11 @@ def test_a_gpu_that_another_environment_holds(
     go_on(anna)
     lab(anna, "run", "waits.py", *up[1:])
     lab(ben, *up, "--share")
+    record = Path(os.environ["LAB_GPU_RECORD"])
+    assert len(list(record.glob("lab-e2e-*.json"))) == 3
     for each in (ben, carl, anna):
         lab(each, "down")
-    # The GPUs of an environment that is gone are free, though no command has said so.
+    assert list(record.glob("lab-e2e-*.json")) == []
     go_on(ben)
     lab(ben, "run", "waits.py", *up[1:])
+    assert list(record.glob("lab-e2e-*.json")) == []

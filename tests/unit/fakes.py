@@ -151,6 +151,7 @@ class FakeEnvironment(Environment):
     threads: list[threading.Thread] = field(default_factory=list)
     disturbed: list[tuple[str, ...]] = field(default_factory=list)
     unshakable: str = ""
+    shares: bool = False
 
     @property
     def volume(self) -> Volume:
@@ -247,6 +248,7 @@ class FakeBackend:
         self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
     ) -> FakeEnvironment:
         assert self.environment is not None
+        self.environment.shares = share
         check(self.environment)
         return self.environment
 

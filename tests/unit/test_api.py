@@ -18,6 +18,7 @@ from lab.backends import Check, Say, no_check
 from lab.errors import InputError, LabError
 from lab.plan import Plan
 from lab.run.directory import RunDir, RunInfo
+from lab.run.run_queue import Turn, turn
 from lab.run.summary import Summary, TaskSummary, write_summary
 from lab.task.policy import OnFailure
 from lab.task.protocol import Request, Volume
@@ -87,6 +88,32 @@ def test_a_run_ends_and_tells_what_it_came_to(
     assert out == ""
     assert f"run {done.id}: succeeded" in err
     assert "booting" in err
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_gpus_are_shared_only_where_that_is_asked_for(
+    environment: FakeEnvironment, share: bool
+) -> None:
+    api.run("async", quiet=True, gpus="none", share=share)
+    assert environment.shares is share
+
+
+def test_another_run_is_waited_for_where_that_is_asked_for(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with turn(FakeBackend("local"), "mnist", wait=False, say=str) as mine:
+        mine.begin("r1")
+        with pytest.raises(LabError, match="run r1 is under way in environment 'mnist'"):
+            api.run("async", quiet=True, gpus="none")
+        assert not Path("runs").exists()
+
+    def wait(self: Turn) -> None:
+        asked.append(self.project)
+
+    asked: list[str] = []
+    monkeypatch.setattr(Turn, "wait", wait)
+    api.run("async", quiet=True, gpus="none", wait=True)
+    assert asked == ["mnist"]
 
 
 def test_quiet_is_quiet(environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ import pytest
 from lab.backends import Backend, Check, Say
 from lab.backends.choose import check_same, choose, named
 from lab.backends.locking import Busy
+from lab.backends.state_directory import state_directory
 from lab.cli import main
 from lab.cli.inturn import in_turn
 from lab.errors import InputError, LabError
@@ -26,7 +27,7 @@ from lab.signals import INTERRUPTED
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
-from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, write_records
+from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, train, write_records
 from tests.unit.test_cli import CLUSTER
 
 COMMANDS = ("cancel", "collect", "down", "logs", "ls", "ps", "run", "shell", "up")
@@ -234,6 +235,52 @@ def test_a_second_run_is_refused_while_one_is_under_way(
     environment.submit(Request("first", "async", "mnist_async.py", (), PLAN.cluster_spec()))
     assert main(["run", "async", "--gpus", "none"]) == 1
     assert "error: run first is under way; wait" in capfd.readouterr().err
+    # Nothing is left of it: no directory, no request, no place in the queue.
+    assert not list(Path("runs").iterdir())
+    assert [request.run_id for request in environment.runs()] == ["first"]
+    assert not list(state_directory().rglob("*.queue.*"))
+
+
+def test_with_wait_it_is_made_once_the_other_has_ended(
+    backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    matching(environment)
+    environment.tasks_do = lambda _volume, _request: None
+    environment.submit(Request("first", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.tasks_do = train
+    (first,) = environment.runs()
+    ending = threading.Timer(1.0, lambda: train(environment.volume, first))
+    ending.start()
+    assert main(["run", "async", "--gpus", "none", "--wait"]) == 0
+    ending.join()
+    assert (
+        "waiting for run first in environment 'mnist': position 1 in the queue"
+        in capfd.readouterr().err
+    )
+    _, second = environment.runs()
+    assert [path.name for path in Path("runs").iterdir()] == [second.run_id]
+
+
+def test_a_run_whose_gpus_are_held_leaves_nothing(
+    backend: FakeBackend,
+    environment: FakeEnvironment,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(backend, "find", lambda _project: None)
+
+    def refuse(*_: object, share: bool, **__: object) -> FakeEnvironment:
+        if share:
+            return environment
+        raise LabError("GPU 1 is held by environment 'anna'")
+
+    monkeypatch.setattr(backend, "up", refuse)
+    assert main(["run", "async", "--gpus", "none"]) == 1
+    assert "error: GPU 1 is held by environment 'anna'\n" in capfd.readouterr().err
+    assert not list(Path("runs").iterdir())
+    assert main(["up", "--gpus", "none"]) == 1
+    assert main(["up", "--gpus", "none", "--share"]) == 0
+    assert main(["run", "async", "--gpus", "none", "--share"]) == 0
 
 
 # ---- down and collect

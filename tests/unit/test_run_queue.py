@@ -144,7 +144,7 @@ def test_a_run_that_waits_is_not_passed_by_one_that_does_not(
             "waiting for another command in environment 'mnist': position 1 in the queue"
         )
         with (
-            pytest.raises(Busy, match="another run waits for environment 'mnist'; wait for it"),
+            pytest.raises(Busy, match="another run is ahead in environment 'mnist'; wait for it"),
             turn(FakeBackend(), "mnist", wait=False, say=quiet),
         ):
             pytest.fail("it had its turn")

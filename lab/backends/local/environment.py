@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import platform
 import shutil
-import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -18,12 +15,13 @@ from lab.backends.gpu_record import release
 from lab.backends.hearing import check_hearing
 from lab.backends.local import state
 from lab.backends.local.disturb import disturb
+from lab.backends.local.ending import end_processes
 from lab.backends.local.interpreter import environ, versions
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow as follow_lines
 from lab.backends.local.trees import remove_tree
 from lab.backends.locking import Busy
-from lab.backends.process import Identity, descendants, inner_pid, running
+from lab.backends.process import descendants, inner_pid, running
 from lab.errors import InputError, LabError
 from lab.pinning import Sight
 from lab.task import told_faults
@@ -32,10 +30,6 @@ from lab.task.files import read_regular
 from lab.task.netfault import variables
 from lab.task.protocol import Request, Volume
 
-# The supervisor gives its agents 10 s.
-_TERM_WITHIN_S = 15.0
-_KILL_WITHIN_S = 10.0
-_POLL_S = 0.05
 # Variables alone would not do: a user's own start-up file (pyenv, conda) puts its `python` first.
 _SHELL = ("bash", "--rcfile", str(Path(__file__).with_name("shell.bashrc")), "-i")
 
@@ -341,43 +335,15 @@ class LocalEnvironment:
         Raises:
             LabError: Something of it is left.
         """
-        self._end_processes(gently=gently)
+        end_processes(
+            self._record, list(self._agent_pids().values()), self._place.log, gently=gently
+        )
         if any(task.gpus for task in self._record.tasks):
             release(self.backend, self.project, str(self._place.directory))
         if keep_volume:
             self._place.kept.touch()
         else:
             remove_tree(self._place.directory)
-
-    def _end_processes(self, *, gently: bool) -> None:
-        supervisor = self._record.process
-        isolated = self._record.isolation is Isolation.NAMESPACES
-        below = descendants(supervisor.pid) if isolated else list(self._agent_pids().values())
-        stages = [
-            (self._supervisor(), signal.SIGTERM, _TERM_WITHIN_S),
-            (supervisor, signal.SIGKILL, _KILL_WITHIN_S),
-        ]
-        # Process 1 of a namespace is deaf to SIGTERM until it listens for it.
-        for target, number, seconds in stages[1:] if isolated and not gently else stages:
-            target.signal(number)
-            deadline = time.monotonic() + seconds
-            while time.monotonic() < deadline:
-                _reap(supervisor.pid)
-                if not supervisor.alive() and not any(running(pid) for pid in below):
-                    return
-                time.sleep(_POLL_S)
-        raise LabError(
-            f"processes of the local environment {self.project!r} did not end",
-            f"look at pid {supervisor.pid} and {self._place.log}",
-        )
-
-    def _supervisor(self) -> Identity:
-        """Who is to be told: behind `unshare`, which hears nothing, its only child."""
-        if self._record.isolation is Isolation.NAMESPACES and self._record.process.alive():
-            for pid in descendants(self._record.process.pid)[:1]:
-                with contextlib.suppress(ProcessLookupError):
-                    return Identity.of(pid)
-        return self._record.process
 
     def _agent_pids(self) -> dict[str, int]:
         """Task to the process id of its agent, as this process sees it; those that run."""
@@ -411,9 +377,3 @@ class LocalEnvironment:
             f"the run volume {self._place.runs} cannot be used: {error.strerror}",
             "make room on it, and see that it is yours",
         )
-
-
-def _reap(pid: int) -> None:
-    """Take the exit code of a supervisor that is this process's own child, if it is one."""
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)

@@ -15,7 +15,7 @@ from typing import Any
 import pyroute2
 import pytest
 
-from lab.backends.local import LocalBackend, backend, environment, layout, network, state
+from lab.backends.local import LocalBackend, backend, ending, layout, network, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.network import NetworkError
 from lab.backends.local.state import EnvironmentRecord, Isolation
@@ -199,7 +199,7 @@ def test_processes_that_do_not_end(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_TERM_WITHIN_S", "_KILL_WITHIN_S"):
-        monkeypatch.setattr(environment, name, 0.0)
+        monkeypatch.setattr(ending, name, 0.0)
     there = stored(a_record(process=Identity.of(sleeper.pid), isolation=Isolation.PROCESSES))
     with pytest.raises(LabError, match=rf"did not end; look at pid {sleeper.pid}"):
         there.end()
