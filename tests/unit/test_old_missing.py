@@ -90,3 +90,17 @@ def test_a_queue_runner_that_misses_its_file_ends_the_program(
         "MissingFileError: no.tfrecords is missing; make it beside queues.py with `lab data"
         " tfrecords no.tfrecords`"
     )
+
+
+def test_a_program_that_is_started_by_hand_and_is_not_there(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.task.heritage", "gone.py"],
+        cwd=tmp_path,
+        env=environ(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    wanted = f"error: {tmp_path}/gone.py cannot be read (No such file or directory); check the path"
+    assert (done.returncode, done.stderr.splitlines()) == (1, [wanted])

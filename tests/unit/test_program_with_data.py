@@ -149,6 +149,13 @@ def test_what_is_converted(tmp_path: Path, source: str, converted: str) -> None:
     assert not own.converted[Path("main.py")].divides
 
 
+def test_an_import_of_a_module_beside_a_program_stays(tmp_path: Path) -> None:
+    # Within a package it would become `from . import part`, which a program cannot do.
+    program = write(tmp_path, main="import part\nprint part.x", part="x = 1", __init__="")
+    own = read_program(str(program), listing=True)
+    assert own.converted[Path("main.py")].source == b"import part\nprint(part.x)\n"
+
+
 @pytest.mark.parametrize("source", ["print 'x'\ndef (:\n", "print 'x'\nreturn 1\n", "print 1\n\tx"])
 def test_what_is_no_python_2_keeps_its_syntax_error(tmp_path: Path, source: str) -> None:
     with pytest.raises(InputError, match=r"main\.py:[123]:"):

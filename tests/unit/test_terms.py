@@ -13,7 +13,7 @@ import pytest
 from lab.cli import main
 from lab.cluster import load_cluster
 from lab.errors import DescriptionError, LabError
-from lab.run.directory import RunDir
+from lab.run.directory import RunDir, RunInfo
 from lab.task.files import write_atomically
 from lab.task.policy import OnFailure
 from lab.task.protocol import CLUSTER_FLAGS, Entry, Request, TaskStatus, Volume
@@ -132,6 +132,8 @@ def test_a_service_may_go_without_a_program_and_a_worker_may_not(
         Entry("a.py", tuple(CLUSTER_FLAGS)),
     )
     assert only_run().read().programs == asked(environment).programs
+    again = RunInfo.of_request(asked(environment), backend="local", project="two")
+    assert again.programs == asked(environment).programs
     assert main(["run", "worker-0=a.py", "--gpus", "none"]) == 2
     assert "error: worker-1 has no program; add worker-1=FILE.py\n" in capsys.readouterr().err
 

@@ -27,18 +27,16 @@ def command(
 ) -> None:
     """Write MNIST's training images in the format that a printed program reads."""
     # Imported here: NumPy costs more than to refuse wrong arguments.
-    from lab.task.data import load_mnist  # noqa: PLC0415
+    from lab.task.data import DataError, load_mnist  # noqa: PLC0415
     from lab.tfrecords import is_ours, tfrecords  # noqa: PLC0415
 
     path = Path(file)
     check_output(kind, path, is_ours, force=force)
     folder = check_data_dir(data_dir)
-    train = load_mnist(folder).train
-    data = tfrecords(train)
     try:
-        write_output(path, data)
-    except OSError as error:
-        raise InputError(f"{file} cannot be written ({error.strerror})", "name another file") from (
-            error
-        )
+        train = load_mnist(folder).train
+    except DataError as error:
+        raise InputError(error.what, error.mend) from error
+    data = tfrecords(train)
+    write_output(path, data)
     say(f"{file} is written: {len(train):,} examples, {len(data) / (1 << 20):,.0f} MiB")

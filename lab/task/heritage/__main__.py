@@ -13,7 +13,6 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -21,7 +20,7 @@ from lab.task.heritage import faults
 from lab.task.heritage.calls import without_calls
 from lab.task.heritage.importing import provide, tensorflow_1
 from lab.task.heritage.leftovers import refuse_leftovers
-from lab.task.heritage.missing import leave_without, missing, note_missing
+from lab.task.heritage.missing import end, leave_without, missing, note_missing
 from lab.task.heritage.polls import shorten_polls
 from lab.task.program import ProgramError, ended_tasks
 from lab.task.protocol import task_names
@@ -63,19 +62,18 @@ def main() -> None:
         _run(program, tree)
     except ProgramError as error:
         sys.exit(f"error: {error}")
+    except TypeError as error:
+        what = faults.called(error, program.parent)
+        if what is None:
+            raise
+        traceback.print_exc()
+        sys.exit(f"{faults.ERROR}: {what}")
     except Exception as error:
-        line = _known(error, program, noted)
+        line = missing(error, noted, program.name)
         if line is None:
             raise
         traceback.print_exc()
-        sys.exit(line)
-
-
-def _known(error: Exception, program: Path, noted: Sequence[str]) -> str | None:
-    """The last line of a program whose end has a known cause."""
-    if what := faults.called(error, program.parent):
-        return f"{faults.ERROR}: {what}"
-    return missing(error, noted, program.name)
+        end(line)
 
 
 def _run(program: Path, tree: ast.Module) -> None:

@@ -10,10 +10,12 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 ERROR: Final = "MissingFileError"
 """Begins the last line of a program that ends by one, so that it counts as the reason."""
+
+_PRINTING: Final = threading.Lock()
 
 _NOT_FOUND: Final = re.compile(r"(\S[^;\n]*); No such file or directory")
 _EMPTY: Final = re.compile(r"\w*Queue '.*' is closed and has insufficient elements")
@@ -84,14 +86,21 @@ def leave_without(noted: Sequence[str], program: str) -> None:
     usual = threading.excepthook
 
     def leave(ended: threading.ExceptHookArgs) -> None:
-        usual(ended)
+        with _PRINTING:
+            usual(ended)
         line = None if ended.exc_value is None else missing(ended.exc_value, noted, program)
         if line is not None:
-            sys.stdout.flush()
-            print(line, file=sys.stderr, flush=True)
-            os._exit(1)
+            end(line)
 
     threading.excepthook = leave
+
+
+def end(line: str) -> NoReturn:
+    """End the process with this as its last line: no other thread prints its traceback later."""
+    with _PRINTING:
+        sys.stdout.flush()
+        print(line, file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 def _named(error: BaseException) -> Sequence[str]:
