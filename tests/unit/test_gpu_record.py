@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -16,9 +17,10 @@ from typing import Any
 
 import pytest
 
-from lab.backends import gpu_record
+from lab.backends import gpu_record, locking
 from lab.backends.compose import engine as engines
 from lab.backends.gpu_record import Holder, held, holder_of, release
+from lab.backends.locking import Busy
 from lab.backends.process import Identity
 from lab.errors import LabError
 from lab.gpus import Gpu, Inventory
@@ -86,6 +88,7 @@ def test_a_shared_gpu_is_held_by_both() -> None:
 
 def test_an_environment_is_no_conflict_with_itself(record: Path) -> None:
     take(holder("anna"))
+    take(holder("anna", GPU, OTHER))
     take(holder("anna", OTHER))
     assert json.loads(next(record.iterdir()).read_text())["gpus"] == [OTHER]
     # One of the same name elsewhere is another one.
@@ -131,6 +134,30 @@ def test_another_process_takes_over(record: Path) -> None:
         hold(Identity.of(os.getpid()))
     with pytest.raises(LabError, match="'anna'"):
         take(holder("ben"))
+
+
+def test_the_process_of_another_user_may_be_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    take(replace(holder("anna"), process=dead()))
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refuse)
+    with pytest.raises(LabError, match="'anna'"):
+        take(holder("ben"))
+
+
+def test_one_command_at_a_time_has_the_record(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(holder("anna"))
+    monkeypatch.setattr(locking, "BUSY_S", 0.0)
+    descriptor = os.open(record, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.raises(Busy, match="another command reads or writes the GPU record; try it again"):
+        take(holder("ben", OTHER))
+    os.close(descriptor)
+    take(holder("ben", OTHER))
 
 
 class FakeEngine:
