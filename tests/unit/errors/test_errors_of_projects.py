@@ -148,6 +148,6 @@ def test_data_of_ones_own(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_only_serves_a_program_of_ones_own(cluster: str, services: tuple[str, ...]) -> None:
-    program = OwnProgram(Path("own.py"), (Path("own.py"),), ())
+    program = OwnProgram(Path(), "own.py", "own", (Path("own.py"),), ())
     made = project.experiment_of(program, load_cluster(ROOT / f"{cluster}.yaml"), "2.15")
     assert (made.services, made.tensorflow) == (services, "2.15")
