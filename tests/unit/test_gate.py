@@ -253,7 +253,7 @@ def test_a_schedule_is_read() -> None:
 
 
 def test_a_schedule_that_does_not_fit_is_refused() -> None:
-    with pytest.raises(InputError, match=r"no task 'worker-9'; did you mean worker-\d\?"):
+    with pytest.raises(InputError, match=r"no task 'worker-9'; did you mean 'worker-\d'\?"):
         check_start({"worker-9": "10s"}, TASKS)
     with pytest.raises(InputError, match="no task 'x'; there are ps-0, worker-0"):
         check_start({"x": "10s"}, TASKS)

@@ -168,7 +168,7 @@ def test_the_flag_wins_over_the_description(environment: FakeEnvironment) -> Non
     ("words", "message"),
     [
         (["--on-failure", "never"], "fail, restart, restart:N (N from 1 to 999), or continue"),
-        (["--start", "worker-7: 3s"], "no task 'worker-7'; did you mean worker-"),
+        (["--start", "worker-7: 3s"], "no task 'worker-7'; did you mean 'worker-"),
         (["--start", "ps-0: after 5 steps"], "no step is made without ps-0; give it a time"),
         (["--start", "worker-1: soon"], "'soon' is no moment"),
         (["--start", "worker-1"], "TASK: MOMENT; …, such as worker-1: 10s"),
