@@ -92,8 +92,9 @@ def numbers(run: Path, task: str) -> list[int]:
 
 
 def wait_for_a_record(project: Path) -> None:
-    found = "runs/*/tasks/worker-1.jsonl"
-    wait_for(lambda: any(project.glob(found)), "a record", PATIENCE_S)
+    """Wait until records of both workers were collected."""
+    found = [f"runs/*/tasks/worker-{index}.jsonl" for index in (0, 1)]
+    wait_for(lambda: all(any(project.glob(each)) for each in found), "a record", PATIENCE_S)
 
 
 def test_mnist_is_trained_from_one_command(tmp_path: Path) -> None:
