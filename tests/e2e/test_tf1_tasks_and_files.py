@@ -23,10 +23,20 @@ jobs: {{{jobs}}}
 """
 
 
-def listing(project: Path, word: str, cluster: Path, code: int = 0) -> tuple[Path, str]:
+@pytest.fixture(params=["local", pytest.param("compose", marks=pytest.mark.engine)])
+def backend(request: pytest.FixtureRequest) -> str:
+    """Each backend; containers where there is an engine."""
+    if request.param == "compose":
+        request.getfixturevalue("image")
+    return str(request.param)
+
+
+def listing(
+    project: Path, word: str, cluster: Path, *, code: int = 0, backend: str = "local"
+) -> tuple[Path, str]:
     """Run `lab run --listing`: the run's directory, and what the command says."""
     runs = project / f"runs-{code}"
-    where = ("--cluster", str(cluster), "--backend", "local", "--gpus", "none")
+    where = ("--cluster", str(cluster), "--backend", backend, "--gpus", "none")
     _, err = lab(project, "run", "--listing", word, *where, "--runs-dir", str(runs), code=code)
     (path,) = runs.iterdir()
     return path, err
@@ -44,11 +54,11 @@ def of(path: Path) -> dict[str, Any]:
     return info
 
 
-def test_two_workers_in_two_files(tmp_path: Path) -> None:
+def test_two_workers_in_two_files(tmp_path: Path, backend: str) -> None:
     cluster = description(tmp_path, "worker: {on: [tf1, tf1]}, ps: {on: [tf1]}")
     files = {"worker-0": "adder_one", "worker-1": "adder_ten"}
     word = ",".join(f"{task}={PROGRAMS / name}.py" for task, name in files.items())
-    path, _ = listing(tmp_path, word, cluster)
+    path, _ = listing(tmp_path, word, cluster, backend=backend)
     # The sum has all ones and all tens: each task has run its own program.
     assert "sum 1100" in (path / "logs/worker-0.log").read_text().splitlines()
     assert "added 100 tens" in (path / "logs/worker-1.log").read_text().splitlines()
@@ -74,7 +84,9 @@ def test_a_server_and_a_client_in_two_files(tmp_path: Path) -> None:
     assert "kept 8.0 16.0 on /job:shelf/task:0" in log
 
 
-def test_towers_that_read_a_file_beside_them_and_are_written_in_python_2(tmp_path: Path) -> None:
+def test_towers_that_read_a_file_beside_them_and_are_written_in_python_2(
+    tmp_path: Path, backend: str
+) -> None:
     name = "towers_of_a_file"
     program = Path(shutil.copy(PROGRAMS / f"{name}.py", tmp_path))
     cluster = ROOT / "clusters/one-host.yaml"
@@ -89,7 +101,7 @@ def test_towers_that_read_a_file_beside_them_and_are_written_in_python_2(tmp_pat
     old = new.replace("in range(", "in xrange(").replace("print(line", "print line")
     old = old.replace("took / len(DEVICES)))", "took / len(DEVICES)), 'by', len(DEVICES)")
     program.write_text(old)
-    path, err = listing(tmp_path, program.name, cluster)
+    path, err = listing(tmp_path, program.name, cluster, backend=backend)
     assert f"{name}.py: converted from Python 2: print 1, xrange 1" in err
     assert (path / f"original/{name}.py").read_text() == old
     assert "in range(" in (path / f"program/{name}.py").read_text()
