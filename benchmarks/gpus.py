@@ -20,8 +20,8 @@ LEAST_REPEATS = 20
 
 CLOCK = """
 import json, time
-from lab.cluster import parse_cluster
-from lab.gpus import take_inventory
+from lab.config import parse_cluster
+from lab.gpu import take_inventory
 
 cluster = parse_cluster(
     b"version: 1\\nname: m\\nnodes: {a: {gpus: 8}}\\njobs: {worker: {on: [a]}}\\n", "cluster.yaml"

@@ -12,10 +12,10 @@ import yaml
 from benchmarks import pairs
 from benchmarks.measure import Setting, say, told
 from benchmarks.outcome import Outcome, Target
-from lab.cluster import parse_cluster
-from lab.gpus import Gpu, Inventory, Pair, take_inventory
-from lab.plan import place
-from lab.sizes import GIB
+from lab.config import parse_cluster
+from lab.gpu import Gpu, Inventory, Pair, take_inventory
+from lab.placement.place import place
+from lab.units import GIB
 
 PLACE = Target("at most", 0.2)
 CARDS, NUMA_NODES, ISLAND, PER_NODE = 1000, 8, 8, 8
@@ -29,7 +29,7 @@ def measure(setting: Setting) -> list[Outcome]:
     plain = dataclasses.replace(topology, pairs=(), gpus=_unknown(topology.gpus))
     index = take_inventory("index", parse_cluster(description, "cluster.yaml"))
     how = (
-        f"`lab.plan.place` alone, in this process: {CARDS // PER_NODE} nodes that ask for"
+        f"`lab.placement.plan.place` alone, in this process: {CARDS // PER_NODE} nodes that ask for"
         f" {PER_NODE} cards each, with a worker on each card."
     )
     return [

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lab.gpus import survey
+from lab.gpu import survey
 from lab.run.directory import RunDir, RunInfo
 from lab.run.lifecycle import NoView
 from lab.run.telemetry import watched

@@ -10,7 +10,7 @@ from lab.backends.compose.building import build as build_image
 from lab.backends.compose.cli import Compose, compose_version
 from lab.backends.compose.engine import Engine
 from lab.backends.compose.image import image_of
-from lab.plan import Plan
+from lab.placement.plan import Plan
 from lab.render.compose import render
 
 

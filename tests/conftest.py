@@ -13,11 +13,11 @@ from hypothesis import settings
 
 from lab.backends.compose.downloads import CPU
 from lab.build import build
-from lab.cluster import load_cluster
-from lab.gpus import take_inventory
-from lab.images import HERITAGE
-from lab.plan import place
+from lab.config import load_cluster
+from lab.gpu import take_inventory
+from lab.placement.place import place
 from lab.render.compose import BASE_IMAGE
+from lab.tf_versions import HERITAGE
 from tests import engine as engines
 from tests import suite
 from tests.conditions import lacking

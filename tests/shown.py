@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lab.cli.arguments import check
 from lab.cli.catalogue import COMMANDS
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.errors import InputError
 from lab.task.experiments import EXPERIMENTS
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 from lab.api.home import Run, find, runs
 from lab.api.placing import load, plan
 from lab.api.running import run
-from lab.cluster import Cluster
+from lab.config import Cluster
 from lab.errors import DescriptionError, InputError, LabError
-from lab.plan import Plan
+from lab.placement.plan import Plan
 
 __all__ = [
     "Cluster",

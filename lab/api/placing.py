@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from lab.cli import planning
-from lab.cluster import Cluster, load_cluster
-from lab.plan import Plan
+from lab.config import Cluster, load_cluster
+from lab.placement.plan import Plan
 from lab.run import project
 
 AnyPath = str | os.PathLike[str]

@@ -21,9 +21,8 @@ from lab.cli.output import say
 from lab.cli.planning import Draft
 from lab.cli.sites import Site, find_site, in_turn
 from lab.cli.terms import check_joins, terms
-from lab.cluster import Cluster
+from lab.config import Cluster
 from lab.errors import InputError, LabError
-from lab.images import CURRENT
 from lab.run import project
 from lab.run.brief import watching
 from lab.run.cells import seconds, share, whole
@@ -38,6 +37,7 @@ from lab.sweep.progress import Watcher
 from lab.task.experiments import Experiment
 from lab.task.protocol import STALL_S
 from lab.task.results import is_number
+from lab.tf_versions import CURRENT
 
 
 def run(

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from lab.errors import InputError
+from lab.placement.start_schedule import parse_start
 from lab.run.faulting import asked
-from lab.schedule import parse_start
 from lab.task.experiments import Experiment
 from lab.task.faults import Fault
 from lab.task.policy import Policy, parse_policy

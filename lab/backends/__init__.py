@@ -17,8 +17,8 @@ from lab.task.protocol import Chunk, Request
 
 if TYPE_CHECKING:
     # `lab render` and its kin need the backends' names alone.
-    from lab.pinning import Sight
-    from lab.plan import Plan
+    from lab.gpu.verification import Sight
+    from lab.placement.plan import Plan
 
 __all__ = [
     "NOTHING",

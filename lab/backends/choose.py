@@ -9,7 +9,7 @@ from typing import Final
 
 from lab.backends import Backend, Environment, Say
 from lab.errors import InputError, LabError
-from lab.plan import Plan
+from lab.placement.plan import Plan
 from lab.task.sources import digest
 from lab.task.text import visible
 

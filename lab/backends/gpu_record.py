@@ -24,8 +24,8 @@ from typing import Final
 from lab.backends.locking import Busy, when_free
 from lab.backends.process import Identity, boot_id
 from lab.errors import LabError
-from lab.gpus import NvmlError, survey
-from lab.plan import Plan
+from lab.gpu import NvmlError, survey
+from lab.placement.plan import Plan
 from lab.strict_json import dump
 from lab.task.files import read_regular, replacing
 from lab.task.text import short, visible

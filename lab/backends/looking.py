@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from lab.pinning import Sight
+from lab.gpu.verification import Sight
 from lab.task.text import short
 
 MODULE: Final = "lab.task.sight"

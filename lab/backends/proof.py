@@ -8,9 +8,9 @@ from pathlib import Path
 
 from lab.backends import Backend, Check, Environment, Say
 from lab.errors import LabError
-from lab.gpus import Gpu, NvmlError, survey
-from lab.pinning import Sight, Verdict, Word, verdict
-from lab.plan import Plan
+from lab.gpu import Gpu, NvmlError, survey
+from lab.gpu.verification import Sight, Verdict, Word, verdict
+from lab.placement.plan import Plan
 
 _MANY = 3  # so many tasks are named
 

@@ -10,8 +10,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from lab.gpus import Gpu, Inventory, Pair, Process
-from lab.pinning import Verdict, Word
+from lab.gpu import Gpu, Inventory, Pair, Process
+from lab.gpu.verification import Verdict, Word
 from lab.run.cells import table_of
 from lab.task.text import clipped, visible
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from lab.backends.choose import BACKENDS
 from lab.cli.arguments import Flag, Switch, Word
 from lab.cli.values import one_of
-from lab.images import CURRENT, HERITAGE, IMAGES
+from lab.tf_versions import CURRENT, HERITAGE, IMAGES
 
 AsJson = Annotated[bool, Switch("print JSON, for a program")]
 ClusterFile = Annotated[

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lab.backends.choose import AUTO
-from lab.busy import busy
 from lab.cli.output import say
-from lab.cluster import Cluster
-from lab.cluster.dealing import gpus as count_gpus
+from lab.config import Cluster
+from lab.config.allocation import gpus as count_gpus
 from lab.errors import LabError
-from lab.gpus import take_inventory
-from lab.images import CURRENT
-from lab.plan import Plan, place
+from lab.gpu import take_inventory
+from lab.placement.gpu_usage import busy
+from lab.placement.place import place
+from lab.placement.plan import Plan
+from lab.tf_versions import CURRENT
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from lab.cli import planning
 from lab.cli.output import say
 from lab.cli.sites import find_site
 from lab.cli.terms import terms
-from lab.cluster import Cluster
+from lab.config import Cluster
 from lab.reproduce.claims import Source
 from lab.reproduce.recipes import crews, points, role_of_point, wanted
 from lab.run import project

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lab.cli.output import print_json, say
-from lab.cluster import Cluster, load_cluster
+from lab.config import Cluster, load_cluster
 from lab.errors import InputError
 from lab.run.cells import percent, rate, show, table_of
 from lab.simulation import MEASURED, Box, Costs, Forecast, Shape, Way, least_bytes, simulate

@@ -12,7 +12,7 @@ from lab.backends.choose import check_same, choose
 from lab.backends.locking import Busy
 from lab.backends.proof import prove
 from lab.cli.planning import Draft
-from lab.plan import Plan
+from lab.placement.plan import Plan
 from lab.run.homecoming import bring_leftovers_home
 from lab.run.run_queue import turn
 

@@ -13,7 +13,7 @@ from lab.backends.choose import backends
 from lab.cli import planning
 from lab.cli.sites import find_site
 from lab.cli.terms import terms
-from lab.cluster import Cluster
+from lab.config import Cluster
 from lab.run.launch import Order
 from lab.run.run_queue import turn
 from lab.sweep.crew import with_workers

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lab import schedule
 from lab.cli.output import say
-from lab.cluster import Cluster
+from lab.config import Cluster
 from lab.errors import InputError
-from lab.plan import Plan
+from lab.placement import start_schedule as schedule
+from lab.placement.plan import Plan
 from lab.run import resume
 from lab.run.directory import RunDir, find_run
 from lab.run.faulting import settle

@@ -13,9 +13,9 @@ from lab.doctor import data, engine, gpus, images, network, python, resources
 from lab.doctor.asking import ask
 from lab.doctor.model import Finding, Need, Report, Verdict
 from lab.errors import LabError
-from lab.gpus import Fault, Inventory, survey
-from lab.images import CURRENT
+from lab.gpu import Fault, Inventory, survey
 from lab.task.text import short
+from lab.tf_versions import CURRENT
 from lab.threads import later, within
 
 __all__ = ["Finding", "Need", "Report", "Verdict", "examine"]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 from lab.doctor.model import Finding, Need, Verdict
 from lab.errors import DescriptionError, InputError, LabError
-from lab.plan import Plan
+from lab.placement.plan import Plan
 from lab.task.text import short
 
 if TYPE_CHECKING:
-    from lab.cluster import Cluster
-    from lab.gpus import Inventory
+    from lab.config import Cluster
+    from lab.gpu import Inventory
 
 AREA: Final = "data"
 MNIST: Final = Path(__file__).parents[1] / "datasets" / "mnist"
@@ -75,9 +75,9 @@ def dataset(directory: Path = MNIST) -> Finding:
 def described(inventory: Inventory, path: Path = Path(DESCRIPTION)) -> Described:
     """Read the description of this directory and place it on this box."""
     # Imported here: pydantic and PyYAML are among the packages that may be missing.
-    from lab.cluster import load_cluster  # noqa: PLC0415
-    from lab.gpus import take_inventory  # noqa: PLC0415
-    from lab.plan import place  # noqa: PLC0415
+    from lab.config import load_cluster  # noqa: PLC0415
+    from lab.gpu import take_inventory  # noqa: PLC0415
+    from lab.placement.place import place  # noqa: PLC0415
 
     def finding(verdict: Verdict, what: str, mend: str = "") -> Finding:
         return Finding(AREA, "description", verdict, what, mend)

@@ -14,10 +14,10 @@ from typing import Any, Final
 from lab.doctor.asking import Ask
 from lab.doctor.model import Finding, Need, Verdict
 from lab.doctor.python import installed
-from lab.gpus import Condition, Fault, Inventory
-from lab.gpus.model import CUDA_VERSION, DRIVER, DRIVER_VERSION
-from lab.sizes import memory_for_people
+from lab.gpu import Condition, Fault, Inventory
+from lab.gpu.model import CUDA_VERSION, DRIVER, DRIVER_VERSION
 from lab.task.text import short
+from lab.units import memory_for_people
 
 AREA: Final = "GPUs"
 TRIAL_S: Final = 60.0
@@ -313,7 +313,7 @@ def cuda_locally(*, has_cuda: bool, has_cudnn: bool, has_engine: bool) -> Findin
 
 def look(survey: Callable[[], Inventory]) -> Inventory | Fault:
     """The box, or why its driver does not answer."""
-    from lab.gpus import NvmlError  # noqa: PLC0415
+    from lab.gpu import NvmlError  # noqa: PLC0415
 
     try:
         return survey()

@@ -11,7 +11,7 @@ from typing import Final
 from lab.doctor.engine import AREA, Answers
 from lab.doctor.model import Finding, Need, Verdict
 from lab.errors import LabError
-from lab.plan import Plan
+from lab.placement.plan import Plan
 from lab.task.text import short
 
 ROOM_BYTES: Final = 10**9

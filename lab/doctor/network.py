@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from lab.doctor.model import Finding, Need, Verdict
 from lab.errors import LabError
-from lab.plan import Plan
+from lab.placement.plan import Plan
 from lab.task.text import short
 
 AREA: Final = "network"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from lab.doctor.model import Finding, Need, Verdict
-from lab.plan import Plan
-from lab.sizes import memory_for_people
+from lab.placement.plan import Plan
+from lab.units import memory_for_people
 
 AREA: Final = "resources"
 

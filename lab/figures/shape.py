@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lab.plan import Plan
+    from lab.placement.plan import Plan
     from lab.run.directory import RunInfo
     from lab.task.experiments import Experiment
 

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from lab.cluster import load_cluster
+from lab.config import Cluster, load_cluster
 from lab.errors import InputError, LabError
-from lab.gpus import take_inventory
-from lab.images import CURRENT
+from lab.gpu import take_inventory
 from lab.outputs import write_output
-from lab.plan import Plan, PlannedRun, place
+from lab.placement.plan import Plan, PlannedRun
 from lab.render.autorun import override_of, planned_run, tensorflow_of
 from lab.render.compose import render
 from lab.render.header import Recorded, read_recorded
 from lab.task.text import short, visible
+from lab.tf_versions import CURRENT
 
 __all__ = [
     "Recorded",
@@ -47,7 +47,14 @@ def plan_file(cluster_path: Path, mode: str, tensorflow: str = CURRENT.tensorflo
         LabError: It cannot be read, has faults, or does not fit the box.
     """
     cluster = load_cluster(cluster_path)
-    return replace(place(cluster, take_inventory(mode, cluster)), tensorflow=tensorflow)
+    return replace(_place(cluster, mode), tensorflow=tensorflow)
+
+
+def _place(cluster: Cluster, mode: str) -> Plan:
+    # Imported here: who only reads a rendered file needs no placement.
+    from lab.placement.place import place  # noqa: PLC0415
+
+    return place(cluster, take_inventory(mode, cluster))
 
 
 def render_file(
@@ -79,7 +86,7 @@ def render_file(
     cluster = load_cluster(cluster_path)
     planned = planned_run(cluster, run)
     plan = replace(
-        place(cluster, take_inventory(mode, cluster)),
+        _place(cluster, mode),
         tensorflow=tensorflow_of(planned, tensorflow, CURRENT.tensorflow),
     )
     if say is not None:

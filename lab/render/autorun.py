@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from lab.cluster import Cluster
-from lab.cluster.rules import RUN_SERVICE
+from lab.config import Cluster
+from lab.config.validation import RUN_SERVICE
 from lab.errors import InputError
-from lab.plan import PlannedRun
+from lab.placement.plan import PlannedRun
 from lab.task.experiments import EXPERIMENTS, misfit
 from lab.task.text import short
 

@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from lab.cluster.rules import RUN_SERVICE
-from lab.images import IMAGES
-from lab.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
+from lab.config.validation import RUN_SERVICE
+from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
 from lab.render.emit import Block, Entries, Value, Variable, compose_yaml
 from lab.render.header import header
-from lab.sizes import memory_for_engine
 from lab.task.link import MTU
+from lab.tf_versions import IMAGES
+from lab.units import memory_for_engine
 
 BASE_IMAGE: Final = "python:3.11-slim-bookworm"
 

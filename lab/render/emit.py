@@ -16,7 +16,7 @@ from typing import Any, Final
 import yaml
 from yaml.resolver import Resolver
 
-from lab.cluster.scalars import plain
+from lab.config.scalars import plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Final
 
-from lab.plan import Plan, PlannedRun
+from lab.placement.plan import Plan, PlannedRun
 from lab.task.text import short, visible
 
 _STATE = re.compile(

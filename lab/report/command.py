@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from lab.images import CURRENT
 from lab.run.directory import RunInfo
 from lab.task.experiments import EXPERIMENTS, ProgramFlag
 from lab.task.policy import FAIL, Policy
 from lab.task.protocol import READY_S, STALL_S
+from lab.tf_versions import CURRENT
 
 _MOUNTED: Final = PurePosixPath("/lab")
 """Where a container sees the project's directory."""

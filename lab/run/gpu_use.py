@@ -16,7 +16,7 @@ from lab.run.directory import RunInfo
 from lab.run.progress import read_records
 
 if TYPE_CHECKING:
-    from lab.gpus.sampler import Sample
+    from lab.gpu.sampler import Sample
 
 Span = tuple[float, float]
 """A time from its first to its last moment, both in seconds since the epoch."""

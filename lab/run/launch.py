@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from lab.plan import Plan
+from lab.placement.plan import Plan
 from lab.run.directory import RunDir, RunInfo, TaskRow
 from lab.run.program import OwnProgram
 from lab.run.provenance import git_state, versions

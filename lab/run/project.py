@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lab.cluster import Cluster, load_cluster
+from lab.config import Cluster, load_cluster
 from lab.errors import InputError
 from lab.run.program import OwnProgram, check_syntax, user_path
 from lab.task.experiments import EXPERIMENTS, Experiment

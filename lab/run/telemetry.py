@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lab.gpus import NvmlError
+from lab.gpu import NvmlError
 from lab.run.directory import RunDir, RunInfo
 from lab.run.gpu_use import cards_of, lines_of, use_now
 from lab.run.lifecycle import View
@@ -24,7 +24,7 @@ from lab.run.view import watching
 from lab.threads import signals_blocked
 
 if TYPE_CHECKING:
-    from lab.gpus.sampler import Sample
+    from lab.gpu.sampler import Sample
 
 PERIOD_S: Final = 1.0
 """From one sample to the next."""
@@ -177,6 +177,6 @@ def _cut_half_line(descriptor: int) -> int:
 
 
 def _nvml(device_ids: Sequence[str]) -> AbstractContextManager[Cards]:
-    from lab.gpus.sampler import Sampler  # noqa: PLC0415  (NVML only for runs that hold a card)
+    from lab.gpu.sampler import Sampler  # noqa: PLC0415  (NVML only for runs that hold a card)
 
     return Sampler(device_ids)

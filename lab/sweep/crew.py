@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import Final
 
-from lab.cluster import Cluster
-from lab.cluster.rules import Parts, check
+from lab.config import Cluster
+from lab.config.validation import Parts, check
 from lab.errors import InputError
 
 WORKER: Final = "worker"

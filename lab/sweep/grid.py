@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.cluster.model import MAX_TASKS
+from lab.config.model import MAX_TASKS
 from lab.errors import InputError
 from lab.task.experiments import Experiment
 from lab.task.text import short, suggestion

@@ -1,7 +1,8 @@
 """What a task really sees of the box's GPUs: `python -m lab.task.sight`, one line of JSON.
 
 It runs in a task's own place: in its container, or in the namespaces of its agent. Each source is
-asked by itself and may say that it cannot tell, and why; `lab.pinning` compares them with the plan.
+asked by itself and may say that it cannot tell, and why; `lab.gpu.verification` compares them with
+the plan.
 
     environment   the variables of PID 1, or of the process that `--pid` names
     nodes         minor number of each /dev/nvidiaN → "", or why it cannot be opened

@@ -18,9 +18,10 @@ import yaml
 
 from lab.backends.compose.engine import Engine as DockerEngine
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.cluster import parse_cluster
-from lab.pinning import Word, verdict
-from lab.plan import Plan, place
+from lab.config import parse_cluster
+from lab.gpu.verification import Word, verdict
+from lab.placement.place import place
+from lab.placement.plan import Plan
 from lab.render import render
 from tests import cdi_engine as cdi
 from tests import engine as engines

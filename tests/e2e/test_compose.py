@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from lab.backends.compose import ComposeBackend, ComposeEnvironment
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.errors import LabError
-from lab.gpus import Gpu, Inventory, take_inventory
-from lab.plan import Link, Plan, place
+from lab.gpu import Gpu, Inventory, take_inventory
+from lab.placement.place import place
+from lab.placement.plan import Link, Plan
 from lab.render.compose import render
 from lab.task.protocol import Request, TaskStatus
 from lab.task.sources import digest

@@ -16,7 +16,7 @@ from lab.backends.local import LocalBackend, interpreter
 from lab.backends.local.environment import LocalEnvironment
 from lab.cli import main
 from lab.errors import LabError
-from lab.plan import Plan, PlannedNode, PlannedTask
+from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.task.netfault import MODULE
 from tests.agents import PATIENCE_S, processes_with, wait_for
 from tests.conditions import needs_namespaces

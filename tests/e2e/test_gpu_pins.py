@@ -23,11 +23,12 @@ from lab.backends.compose import backend as compose_backend
 from lab.backends.local import LocalBackend, layout
 from lab.backends.local.state import TaskRecord
 from lab.backends.proof import boot, judge
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.errors import LabError
-from lab.gpus import Gpu, Inventory
-from lab.pinning import Word
-from lab.plan import Plan, PlannedNode, PlannedTask, place
+from lab.gpu import Gpu, Inventory
+from lab.gpu.verification import Word
+from lab.placement.place import place
+from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.render.compose import render
 from lab.task.protocol import Request
 from tests import cuda

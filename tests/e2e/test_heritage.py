@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lab.images import HERITAGE
 from lab.task.data import load_mnist
 from lab.task.model import load_model
+from lab.tf_versions import HERITAGE
 from tests import oracle
 from tests.agents import processes_with
 from tests.commands import ROOT, lab

@@ -11,10 +11,11 @@ import pytest
 
 from lab.backends.compose import ComposeBackend
 from lab.build import build
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.errors import LabError
-from lab.gpus import take_inventory
-from lab.plan import Plan, place
+from lab.gpu import take_inventory
+from lab.placement.place import place
+from lab.placement.plan import Plan
 from lab.task.sources import IN_IMAGE, digest
 from tests.engine import ROOT
 

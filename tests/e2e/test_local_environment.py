@@ -20,7 +20,7 @@ from lab.backends.local import LocalBackend, interpreter
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.process import Identity, descendants
 from lab.errors import InputError, LabError
-from lab.plan import Link, Plan, PlannedNode, PlannedTask
+from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from lab.task.protocol import Request, TaskStatus
 from lab.task.sources import digest
 from lab.task.states import State

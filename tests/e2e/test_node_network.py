@@ -24,7 +24,7 @@ from pyroute2 import IPRoute
 from lab.backends.local import network
 from lab.backends.local.addresses import address
 from lab.backends.local.state import NodeRecord
-from lab.plan import Link
+from lab.placement.plan import Link
 
 ROLE, SIZE = sys.argv[1], int(sys.argv[2])
 if ROLE == "server":

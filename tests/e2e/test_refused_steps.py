@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.images import HERITAGE
+from lab.tf_versions import HERITAGE
 from tests.commands import ROOT, environ
 from tests.conditions import lacking
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from lab.cluster import Cluster
-from lab.gpus import Gpu, Inventory, Pair, take_inventory
-from lab.sizes import GIB
+from lab.config import Cluster
+from lab.gpu import Gpu, Inventory, Pair, take_inventory
+from lab.units import GIB
 
 MODES = ("uuid", "index", "none")
 

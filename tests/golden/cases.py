@@ -11,10 +11,10 @@ from pathlib import Path
 
 import yaml
 
-from lab.cluster import parse_cluster
-from lab.cluster.scalars import plain
+from lab.config import parse_cluster
+from lab.config.scalars import plain
 from lab.errors import DescriptionError
-from lab.plan import place
+from lab.placement.place import place
 from lab.render import planned_run, render
 from tests.golden.boxes import MODES, inventory
 

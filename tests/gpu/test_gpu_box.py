@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from lab.gpus import Inventory, survey
-from lab.gpus.sampler import Sampler
-from lab.sizes import MIB
+from lab.gpu import Inventory, survey
+from lab.gpu.sampler import Sampler
+from lab.units import MIB
 
 FIELDS = ("index", "uuid", "name", "memory.total", "pci.bus_id", "driver_version")
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import jsonschema
 import yaml
 
-from lab.cluster.schema import json_schema
+from lab.config.schema import json_schema
 from lab.task.text import visible
 from tests.golden.cases import BAD, GOOD, core
 from tests.hostile.calls import Column, Fault, call

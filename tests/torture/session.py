@@ -15,7 +15,7 @@ from typing import Final
 
 from benchmarks.engine import ready
 from benchmarks.trainings import workplace
-from lab.images import CURRENT
+from lab.tf_versions import CURRENT
 from tests import engine as engines
 from tests.torture import report, results
 from tests.torture.case import (

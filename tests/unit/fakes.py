@@ -24,8 +24,8 @@ from lab.backends import (
 )
 from lab.backends.locking import Busy
 from lab.errors import LabError
-from lab.pinning import Sight
-from lab.plan import Plan, PlannedNode, PlannedTask
+from lab.gpu.verification import Sight
+from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.task import told_faults
 from lab.task import volume as volumes
 from lab.task.files import write_atomically

@@ -16,7 +16,7 @@ from lab import api
 from lab.api import running
 from lab.backends import Check, Say, no_check
 from lab.errors import InputError, LabError
-from lab.plan import Plan
+from lab.placement.plan import Plan
 from lab.run.directory import RunDir, RunInfo
 from lab.run.run_queue import Turn, turn
 from lab.run.summary import Summary, TaskSummary, write_summary

@@ -25,10 +25,10 @@ from benchmarks.pairs import Estimate, estimate, in_turn, interleaved, range_of,
 from benchmarks.rendering import FEW, MANY, grown
 from benchmarks.steps import UnfitError, all_stepped_at, steps_per_second
 from benchmarks.trainings import CLUSTER, CLUSTER_OF_8, TASKS, by_hand_records, workplace
-from lab.cluster import load_cluster
-from lab.cluster.model import MAX_TASKS
-from lab.gpus import take_inventory
-from lab.plan import place
+from lab.config import load_cluster
+from lab.config.model import MAX_TASKS
+from lab.gpu import take_inventory
+from lab.placement.place import place
 from lab.records import Record, format_record
 from lab.run.directory import RunDir
 from lab.run.progress import read_progress

@@ -248,7 +248,7 @@ NEEDS_MORE = {"run", "sweep", "reproduce", "attach", "cancel", "fault", "predict
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - NEEDS_MORE))
 def test_examples_work(tmp_path: Path, name: str) -> None:
     """Each example, typed as it stands, by a shell and in a fresh copy of the project."""
-    for part in ("cluster.yaml", "clusters", "lab/cluster/cluster.schema.json"):
+    for part in ("cluster.yaml", "clusters", "lab/config/cluster.schema.json"):
         source, target = ROOT / part, tmp_path / part
         target.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if source.is_dir() else shutil.copyfile)(source, target)

@@ -60,7 +60,7 @@ def backend(
 
 def matching(environment: FakeEnvironment) -> None:
     """Let the environment be the one of the description."""
-    from lab.cluster import load_cluster  # noqa: PLC0415  (pydantic, for these tests only)
+    from lab.config import load_cluster  # noqa: PLC0415  (pydantic, for these tests only)
 
     environment.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.closeness import choose
-from lab.gpus import Inventory, Pair
+from lab.gpu import Inventory, Pair
+from lab.placement.gpu_selection import choose
 from tests.golden.boxes import wired
 
 HALVES = (0, 0, 0, 0, 1, 1, 1, 1)

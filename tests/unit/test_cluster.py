@@ -10,10 +10,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from lab.cluster import Cluster, load_cluster, parse_cluster
-from lab.cluster.dealing import unused
-from lab.cluster.scalars import plain
-from lab.cluster.schema import FILE, json_schema
+from lab.config import Cluster, load_cluster, parse_cluster
+from lab.config.allocation import unused
+from lab.config.scalars import plain
+from lab.config.schema import FILE, json_schema
 from lab.errors import DescriptionError, InputError
 from lab.task.text import visible
 from tests.golden.cases import BAD, GOOD, core

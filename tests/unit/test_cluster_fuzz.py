@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lab.cluster import Cluster, parse_cluster
+from lab.config import Cluster, parse_cluster
 from lab.errors import DescriptionError
 from lab.task.text import visible
 from tests.golden.cases import BAD, GOOD

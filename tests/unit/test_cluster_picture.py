@@ -12,13 +12,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.transforms import Bbox
 
-from lab.cluster import load_cluster, parse_cluster
+from lab.config import load_cluster, parse_cluster
 from lab.figures import cluster, style
 from lab.figures.cluster import draw_shape
 from lab.figures.placing import MOST_TASKS
 from lab.figures.shape import ClusterShape, TaskShape, of_plan, of_run
-from lab.gpus import take_inventory
-from lab.plan import Plan, place
+from lab.gpu import take_inventory
+from lab.placement.place import place
+from lab.placement.plan import Plan
 from lab.run.launch import Order, prepare
 from lab.task.experiments import EXPERIMENTS
 from tests.unit.test_cli import lab, project, refused  # noqa: F401  (a fixture)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import load_cluster
-from lab.gpus import take_inventory
-from lab.plan import place
+from lab.config import load_cluster
+from lab.gpu import take_inventory
+from lab.placement.place import place
 from lab.render import render_file
 from lab.task.experiments import EXPERIMENTS, Experiment
 from tests.golden.boxes import box

@@ -31,7 +31,7 @@ from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.locking import Busy
 from lab.backends.process import Identity
 from lab.cli import main
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.errors import LabError
 from lab.task.protocol import Request
 from tests.agents import wait_for

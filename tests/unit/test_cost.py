@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 import pytest
 import yaml
 
-from lab.cluster import parse_cluster
-from lab.gpus import take_inventory
-from lab.plan import place
+from lab.config import parse_cluster
+from lab.gpu import take_inventory
+from lab.placement.place import place
+from lab.placement.start_schedule import untimely
 from lab.render import render
-from lab.schedule import untimely
 from lab.task.faults import parse, resolve
 from lab.task.when import parse_when
 from tests.commands import ROOT, environ
@@ -27,10 +27,10 @@ FOREIGN = {
 }
 """Packages that none of the commands below needs."""
 
-OWN = {"lab.backends.compose", "lab.backends.local", "lab.pinning", "lab.task.sight"}
+OWN = {"lab.backends.compose", "lab.backends.local", "lab.gpu.verification", "lab.task.sight"}
 """What boots an environment and proves its cards: modules of `lab` that import much themselves."""
 
-BEFORE_ANY_COMMAND = {"fire", "pydantic", "yaml", "lab.cluster", "lab.task.experiments"}
+BEFORE_ANY_COMMAND = {"fire", "pydantic", "yaml", "lab.config", "lab.task.experiments"}
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ BEFORE_ANY_COMMAND = {"fire", "pydantic", "yaml", "lab.cluster", "lab.task.exper
     [
         (["--help"], FOREIGN | OWN | BEFORE_ANY_COMMAND),
         ([], FOREIGN | OWN | BEFORE_ANY_COMMAND),
-        (["render", "--gpus", "index", "--output", "-"], FOREIGN | OWN | {"lab.cluster.schema"}),
-        (["render", "--gpus", "index", "--check"], FOREIGN | OWN | {"lab.cluster.schema"}),
-        (["validate"], FOREIGN | OWN | {"lab.cluster.schema"}),
+        (["render", "--gpus", "index", "--output", "-"], FOREIGN | OWN | {"lab.config.schema"}),
+        (["render", "--gpus", "index", "--check"], FOREIGN | OWN | {"lab.config.schema"}),
+        (["validate"], FOREIGN | OWN | {"lab.config.schema"}),
     ],
     ids=["help", "nothing", "render", "check", "validate"],
 )

@@ -36,7 +36,7 @@ from lab.doctor import (
 from lab.doctor.asking import Answer, ask
 from lab.doctor.view import lines
 from lab.errors import LabError
-from lab.gpus import Condition, Fault, Gpu, Inventory, NvmlError
+from lab.gpu import Condition, Fault, Gpu, Inventory, NvmlError
 from lab.threads import within
 from tests.unit.fakes import PLAN
 

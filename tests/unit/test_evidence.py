@@ -16,7 +16,7 @@ from scipy import stats
 
 from benchmarks import evidence, in_graph, recorded, slow_link
 from benchmarks.marks import put
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.sweep.crew import with_workers
 from lab.task.experiments import EXPERIMENTS
 from tests.hostile import table

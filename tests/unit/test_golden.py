@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import load_cluster
-from lab.cluster.schema import FILE, schema_text
+from lab.config import load_cluster
+from lab.config.schema import FILE, schema_text
 from lab.errors import DescriptionError
 from tests.golden.cases import BAD, GOOD, bad_output, good_outputs
 

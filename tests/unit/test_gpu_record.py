@@ -23,8 +23,8 @@ from lab.backends.gpu_record import Holder, held, holder_of, release
 from lab.backends.locking import Busy
 from lab.backends.process import Identity
 from lab.errors import LabError
-from lab.gpus import Gpu, Inventory
-from lab.plan import Plan, PlannedNode, PlannedTask
+from lab.gpu import Gpu, Inventory
+from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.agents import ROOT
 from tests.conditions import lacking
 
@@ -346,7 +346,7 @@ from pathlib import Path
 import msgspec
 from lab.backends.gpu_record import held, holder_of
 from lab.errors import LabError
-from lab.plan import Plan, PlannedNode, PlannedTask
+from lab.placement.plan import Plan, PlannedNode, PlannedTask
 task = PlannedTask("worker", 0, "tf1", 2222, ("GPU-x",))
 plan = Plan(sys.argv[1], "uuid", "0" * 64, (PlannedNode("tf1"),), (task,))
 holder = holder_of(plan, backend="local", where="/s", folder=Path("/p"))

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import parse_cluster
+from lab.config import parse_cluster
 from lab.errors import InputError
-from lab.gpus import Condition, NoDriverError, NvmlError, survey, take_inventory
-from lab.gpus import inventory as inventories
-from lab.gpus.nvml import session
-from lab.gpus.sampler import Sample, Sampler
+from lab.gpu import Condition, NoDriverError, NvmlError, survey, take_inventory
+from lab.gpu import inventory as inventories
+from lab.gpu.nvml import session
+from lab.gpu.sampler import Sample, Sampler
 
 ONE_GPU = b"version: 1\nname: m\nnodes: {a: {gpus: 1}}\njobs: {worker: {on: [a]}}\n"
 CLUSTER = parse_cluster(ONE_GPU, "cluster.yaml")

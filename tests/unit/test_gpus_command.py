@@ -12,8 +12,8 @@ import pytest
 from lab.backends import Environment
 from lab.cli.commands import gpus as gpus_command
 from lab.errors import InputError, LabError
-from lab.gpus import Condition, Fault, Gpu, Inventory, Pair, Process
-from lab.pinning import Sight
+from lab.gpu import Condition, Fault, Gpu, Inventory, Pair, Process
+from lab.gpu.verification import Sight
 from tests.unit.fakes import PLAN, FakeEnvironment
 
 GIB = 2**30

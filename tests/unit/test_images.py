@@ -9,8 +9,8 @@ import pytest
 
 import lab
 from lab.backends.local import LocalBackend
-from lab.images import COMPLETE, CURRENT, HERITAGE, IMAGES
 from lab.task.experiments import EXPERIMENTS
+from lab.tf_versions import COMPLETE, CURRENT, HERITAGE, IMAGES
 from tests.unit.fakes import PLAN
 
 

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.cluster import Cluster, parse_cluster
-from lab.cluster.model import PROJECT
+from lab.config import Cluster, parse_cluster
+from lab.config.model import PROJECT
 from lab.errors import InputError
-from lab.gpus import Gpu, Inventory
-from lab.plan import Plan, place
-from lab.proposal import Wishes, check_name, found, name_from, propose, summary
-from lab.sizes import GIB, MIB
+from lab.gpu import Gpu, Inventory
+from lab.placement.config_generator import Wishes, check_name, found, name_from, propose, summary
+from lab.placement.place import place
+from lab.placement.plan import Plan
+from lab.units import GIB, MIB
 from tests.golden.boxes import box, mig_of, uuid_of
 from tests.unit.test_cli import environ, lab, lab_process, refused
 

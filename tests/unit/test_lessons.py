@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli.catalogue import COMMANDS
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.sweep.crew import with_workers
 from lab.sweep.grid import check_over, grid, parse_over
 from lab.task.experiments import EXPERIMENTS, Experiment

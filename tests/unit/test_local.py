@@ -22,7 +22,7 @@ from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow, last_lines
 from lab.backends.process import Identity, boot_id, descendants, inner_pid
 from lab.errors import LabError
-from lab.plan import Link, Plan, PlannedNode, PlannedTask
+from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from tests.agents import ROOT, wait_for
 from tests.conditions import lacking
 

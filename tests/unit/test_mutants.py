@@ -14,7 +14,7 @@ from tools.mutants.run import ROOT, Module, Mutant, Outcome, copy_tree, run_modu
 
 SIZES = "def smaller(a, b):\n    return a < b\n\n\ndef larger(a, b):\n    return a > b\n"
 TESTS = """
-from lab.sizes import larger, smaller
+from lab.units import larger, smaller
 
 def test_smaller():
     assert smaller(1, 2)
@@ -28,17 +28,17 @@ def test_larger():
 def test_a_gap_in_the_tests_leaves_a_survivor(tmp_path: Path) -> None:
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab/__init__.py").touch()
-    (tmp_path / "lab/sizes.py").write_text(SIZES)
+    (tmp_path / "lab/units.py").write_text(SIZES)
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/test_sizes.py").write_text(TESTS)
     (tmp_path / "pyproject.toml").touch()
-    sizes = Module("sizes", ["lab/sizes.py"], ["tests/test_sizes.py"])
+    sizes = Module("sizes", ["lab/units.py"], ["tests/test_sizes.py"])
     outcome = run_module(sizes, tmp_path, 1)
-    found, gap = "lab.sizes.x_smaller__mutmut_1", "lab.sizes.x_larger__mutmut_1"
+    found, gap = "lab.units.x_smaller__mutmut_1", "lab.units.x_larger__mutmut_1"
     assert (outcome.mutants, outcome.seed) == (2, 1)
     assert outcome.status == {found: "killed", gap: "survived"}
-    assert outcome.survivors == {gap: Mutant("lab.sizes.larger", "return a > b", "return a >= b")}
-    assert (tmp_path / "lab/sizes.py").read_text() == SIZES
+    assert outcome.survivors == {gap: Mutant("lab.units.larger", "return a > b", "return a >= b")}
+    assert (tmp_path / "lab/units.py").read_text() == SIZES
 
 
 def test_a_sample_depends_on_its_seed_alone() -> None:
@@ -51,12 +51,12 @@ def test_a_sample_depends_on_its_seed_alone() -> None:
 
 def test_a_copy_holds_the_working_tree_without_ignored_files(tmp_path: Path) -> None:
     copy_tree(tmp_path)
-    for name in ("lab/plan.py", "tests/conftest.py", "cluster.yaml"):
+    for name in ("lab/placement/plan.py", "tests/conftest.py", "cluster.yaml"):
         assert (tmp_path / name).read_bytes() == (ROOT / name).read_bytes()
     assert not {".git", ".venv"} & {path.name for path in tmp_path.iterdir()}
 
 
-PLACE = Mutant("lab.plan.place", "a < b", "a <= b")
+PLACE = Mutant("lab.placement.plan.place", "a < b", "a <= b")
 
 
 def result(**counts: int) -> dict[str, Any]:
@@ -81,14 +81,14 @@ def test_a_low_score_and_a_survivor_without_explanation_are_faults() -> None:
     (late,) = page.faults({"plan": result(timeout=11, killed=89)}, reasons)  # it kills nothing
     assert late == low
     (unexplained,) = page.faults({"plan": result(survived=10, killed=90)}, {})
-    assert 'function = "lab.plan.place"\nwas = "a < b"\nnow = "a <= b"\n' in unexplained
+    assert 'function = "lab.placement.plan.place"\nwas = "a < b"\nnow = "a <= b"\n' in unexplained
 
 
 def test_the_page_shows_counts_and_explanations() -> None:
     kept = {"plan": result(survived=7, timeout=2, suspicious=1, killed=90)}
     text = page.text(kept, {PLACE: "never equal"})
     assert "| `plan` | 100 | 100 | 90 | 8 | 2 | 90.0% | 1 | `abc` | 2026-11-23 |" in text
-    assert "`lab.plan.place`: never equal\n\n```diff\n- a < b\n+ a <= b\n```" in text
+    assert "`lab.placement.plan.place`: never equal\n\n```diff\n- a < b\n+ a <= b\n```" in text
     assert "NOT EXPLAINED" in page.text(kept, {})
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from lab import api
 from lab.api.words import faults, program_words, schedule
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.run.summary import Summary
 from lab.task.experiments import EXPERIMENTS
 from tests.shown import ROOT, dead_links, wrong_commands

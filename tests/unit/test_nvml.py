@@ -17,10 +17,10 @@ from typing import Any
 import pynvml
 import pytest
 
-from lab.gpus import Condition
-from lab.gpus.conditions import condition_of, fault_of
-from lab.gpus.locality import members, numa_node
-from lab.sizes import MIB
+from lab.gpu import Condition
+from lab.gpu.numa import members, numa_node
+from lab.gpu.nvml_errors import condition_of, fault_of
+from lab.units import MIB
 from tests.agents import PATIENCE_S
 from tests.engine import ROOT
 from tests.nvml import BOXES, Box, Driver, load
@@ -30,8 +30,8 @@ Have = Callable[[str | Box], Driver]
 
 SEE = """
 import dataclasses, json
-from lab.gpus import NvmlError, survey
-from lab.gpus.sampler import Sampler
+from lab.gpu import NvmlError, survey
+from lab.gpu.sampler import Sampler
 try:
     inventory = survey()
     ids = [gpu.device_id for gpu in inventory.gpus] + ["GPU-of-no-box"]
@@ -397,7 +397,7 @@ def test_the_system_knows_the_node_where_the_driver_does_not(
     for device in ("0000:1b:00.0", "10000:1b:00.0"):
         (tmp_path / device).mkdir()
         (tmp_path / device / "numa_node").write_text(f"{written}\n")
-    monkeypatch.setattr("lab.gpus.locality.DEVICES", tmp_path)
+    monkeypatch.setattr("lab.gpu.numa.DEVICES", tmp_path)
     assert numa_node(Silent(), None, "00000000:1B:00.0") == node
     assert numa_node(Silent(), None, "00010000:1B:00.0") == node
     for bus_id in ("00000000:1C:00.0", "", "00000000:../..:00.0"):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.pinning import NOTHING, Sight, Verdict, Word, verdict
+from lab.gpu.verification import NOTHING, Sight, Verdict, Word, verdict
 from lab.task.sight import NO_LIBCUDA, NOT_ASKED, OF_THE_BOX
 
 A, B, C = (f"GPU-0000000{letter}-1111-2222-3333-444444444444" for letter in "abc")

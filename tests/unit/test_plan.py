@@ -6,12 +6,13 @@ import dataclasses
 
 import pytest
 
-from lab.busy import busy
-from lab.cluster import Cluster, parse_cluster
+from lab.config import Cluster, parse_cluster
 from lab.errors import InputError, LabError
-from lab.gpus import Gpu, Inventory, Process, take_inventory
-from lab.plan import Link, Plan, place
-from lab.sizes import GIB
+from lab.gpu import Gpu, Inventory, Process, take_inventory
+from lab.placement.gpu_usage import busy
+from lab.placement.place import place
+from lab.placement.plan import Link, Plan
+from lab.units import GIB
 from tests.golden.boxes import box, mig_of, uuid_of, wired
 
 

@@ -12,13 +12,14 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from lab.backends.local.layout import cpus_of
-from lab.busy import busy
-from lab.cluster import Cluster, parse_cluster
+from lab.config import Cluster, parse_cluster
 from lab.errors import DescriptionError, LabError
-from lab.gpus import Gpu, Inventory, Pair, Process
-from lab.plan import Plan, place
+from lab.gpu import Gpu, Inventory, Pair, Process
+from lab.placement.gpu_usage import busy
+from lab.placement.place import place
+from lab.placement.plan import Plan
 from lab.render import render
-from lab.sizes import GIB
+from lab.units import GIB
 from tests.golden.boxes import box, mig_of, uuid_of
 
 NODES = ("tf1", "tf2", "tf3", "tf4")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main, planning
-from lab.gpus import Inventory, Process
-from lab.sizes import GIB
+from lab.gpu import Inventory, Process
+from lab.units import GIB
 from tests.golden.boxes import box, uuid_of, wired
 from tests.unit.fakes import FakeBackend, FakeEnvironment
 

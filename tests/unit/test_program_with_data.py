@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import Cluster, parse_cluster
+from lab.config import Cluster, parse_cluster
 from lab.errors import InputError
 from lab.run import data_files
 from lab.run.program import names_a_program, read_program

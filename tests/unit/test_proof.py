@@ -18,9 +18,9 @@ from lab.backends.compose import sight as container_sight
 from lab.backends.compose.containers import read
 from lab.backends.compose.engine import Engine
 from lab.errors import LabError
-from lab.gpus import Condition, Fault, Gpu, NvmlError
-from lab.pinning import Sight
-from lab.plan import Plan, PlannedNode, PlannedTask
+from lab.gpu import Condition, Fault, Gpu, NvmlError
+from lab.gpu.verification import Sight
+from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.unit.fakes import FakeBackend, FakeEnvironment
 from tests.unit.test_compose_containers import INSPECTED
 from tests.unit.test_pinning import A, B, inside, local, on_a_box

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import Cluster, load_cluster
-from lab.plan import Plan, place
+from lab.config import Cluster, load_cluster
+from lab.placement.place import place
+from lab.placement.plan import Plan
 from lab.render import Recorded, recorded, render, render_file, stale_diff, write
 from tests.golden.boxes import MODES, inventory
 from tests.golden.cases import GOOD

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import Cluster, parse_cluster
+from lab.config import Cluster, parse_cluster
 from lab.errors import InputError
 from lab.render import override_of, planned_run, read_recorded, render_file, tensorflow_of
 

@@ -13,10 +13,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.cluster import parse_cluster
+from lab.config import parse_cluster
 from lab.errors import DescriptionError, InputError, LabError
-from lab.gpus import Inventory, take_inventory
-from lab.plan import Plan, PlannedNode, PlannedTask, place
+from lab.gpu import Inventory, take_inventory
+from lab.placement.place import place
+from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.render import (
     Recorded,
     plan_file,
@@ -29,7 +30,7 @@ from lab.render import (
 )
 from lab.render import emit as emitter
 from lab.render.emit import Block, Variable, compose_yaml
-from lab.sizes import GIB
+from lab.units import GIB
 
 ROOT = Path(__file__).parents[2]
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -257,5 +258,5 @@ def test_rendering_needs_neither_docker_nor_tensorflow_nor_the_driver() -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
-    assert "lab.placement" not in loaded
+    assert "lab.placement.place" not in loaded
     assert not {"docker", "tensorflow", "pynvml", "numpy", "rich", "fire"} & set(loaded)

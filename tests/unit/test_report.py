@@ -22,7 +22,6 @@ from lab.cli.arguments import check
 from lab.cli.commands.run import command as run_command
 from lab.cli.times import duration
 from lab.errors import InputError
-from lab.images import HERITAGE
 from lab.report.claims import verdicts
 from lab.report.command import command
 from lab.report.data import group_names
@@ -42,6 +41,7 @@ from lab.task.parameters import hyperparameters
 from lab.task.policy import RESTARTS, OnFailure
 from lab.task.protocol import READY_S
 from lab.task.states import State
+from lab.tf_versions import HERITAGE
 from tests.unit.test_figures import HOSTILE
 
 FIRST, SECOND = "20260101-0000-async-aaaa", "20260102-0000-async-bbbb"

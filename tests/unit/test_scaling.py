@@ -17,7 +17,7 @@ from benchmarks.shapes import Measured, description, measured, middle
 from benchmarks.steps import UnfitError
 from benchmarks.trainings import Workplace
 from benchmarks.watching import Look, Watcher, busy_s, loopback_bytes
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.records import Record
 from lab.simulation import Box, Costs, Shape, Way, simulate
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lab.pinning import Sight
+from lab.gpu.verification import Sight
 from lab.task import sight
 from lab.task.nodes import nodes
 from tests import cuda

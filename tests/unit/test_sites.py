@@ -13,7 +13,7 @@ from lab.cli import sites
 from lab.cli.planning import Draft
 from lab.cli.sites import Site, find_site
 from lab.errors import InputError, LabError
-from lab.plan import Plan
+from lab.placement.plan import Plan
 from lab.run.directory import all_runs
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab import sizes
+from lab import units as sizes
 
 
 @pytest.mark.parametrize(

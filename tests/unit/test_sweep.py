@@ -95,7 +95,7 @@ def test_each_number_of_workers_has_an_environment_of_its_own(
 
 
 def test_an_environment_that_is_up_is_used_and_stays(backend: Boots) -> None:
-    from lab.cluster import load_cluster  # noqa: PLC0415
+    from lab.config import load_cluster  # noqa: PLC0415
 
     assert backend.made is not None
     backend.environment = backend.made

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.errors import InputError
 from lab.sweep.crew import with_workers
 from lab.sweep.grid import Point, check_over, grid, parse_over, settings

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lab.gpus import Condition, Fault, NvmlError
+from lab.gpu import Condition, Fault, NvmlError
 from lab.run import telemetry
 from lab.run.directory import RunDir, RunInfo
 from lab.run.gpu_use import NO_FIGURES, Figures, cards_of, figures, read_figures

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.errors import DescriptionError, LabError
 from lab.run.directory import RunDir, RunInfo
 from lab.task.files import write_atomically

@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 
 from lab.cli.commands import run
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from tests.then_and_now import FATES, PAGE, ROOT, Row, pieces, prose, rows, spans, table
 
 TEXT = PAGE.read_text("utf-8")

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from lab.cluster import load_cluster
-from lab.gpus import take_inventory
-from lab.plan import place as plan_of
+from lab.config import load_cluster
+from lab.gpu import take_inventory
+from lab.placement.place import place as plan_of
 from lab.task.states import Cause, State
 from tests.agents import PATIENCE_S, wait_for
 from tests.conditions import lacking

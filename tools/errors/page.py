@@ -45,12 +45,18 @@ _GROUPS: Final = (
         "Writing a description",
         "All faults of a description are shown at once, in the order of the file; `lab validate` looks for nothing "
         "else. What is wrong comes first, and after a semicolon what to write instead.",
-        ("lab/cluster/", "lab/proposal.py", "lab/cli/commands/init.py"),
+        ("lab/config/", "lab/placement/config_generator.py", "lab/cli/commands/init.py"),
     ),
     (
         "Placing it on this box",
         "The description is sound, and the box or the folder does not fit it.",
-        ("lab/placement.py", "lab/plan.py", "lab/gpus.py", "lab/cpus.py", "lab/render/"),
+        (
+            "lab/placement/place.py",
+            "lab/placement/plan.py",
+            "lab/gpu.py",
+            "lab/placement/cpuset.py",
+            "lab/render/",
+        ),
     ),
     (
         "Choosing a backend and an environment",
@@ -141,8 +147,8 @@ _WHEN: Final = {
     "lab/cli/values.py": "the words of a command are checked; nothing was executed",
     "lab/cli/failures.py": "something stopped a command that nothing else foresaw",
     "lab/cli/outcome.py": "`lab run` or `lab attach` has followed a run to its end",
-    "lab/cluster/": "a description is read, by `lab validate` and by every command that takes one",
-    "lab/proposal.py": "`lab init` makes a description for a box",
+    "lab/config/": "a description is read, by `lab validate` and by every command that takes one",
+    "lab/placement/config_generator.py": "`lab init` makes a description for a box",
     "lab/backends/compose/mends.py": "the engine or compose refuses; these are its words, explained",
     "lab/task/flags.py": "a training program reads its flags; an experiment's are checked before",
     "lab/task/data.py": "a training program, or `lab predict`, reads its data",
@@ -163,7 +169,7 @@ class Entry:
         title: The message, with `…` for what is filled in.
         mend: How to mend it.
         code: The exit code in words.
-        where: `lab/gpus.py: take_inventory`, or the file alone; sorted.
+        where: `lab/gpu.py: take_inventory`, or the file alone; sorted.
     """
 
     title: str

@@ -51,7 +51,7 @@ class Place:
     """One thing that one place in the code can say.
 
     Attributes:
-        module: `lab/gpus.py`.
+        module: `lab/gpu.py`.
         function: `take_inventory`, or "" outside of any.
         what: What is wrong; `⟨words⟩` stand for what is filled in.
         mend: How to mend it, likewise; "" where the text itself says so, or nothing does.

@@ -13,7 +13,7 @@ from typing import Final
 from lab import errors
 from lab.backends.local import network
 from lab.cli import failures
-from lab.cluster import problems
+from lab.config import diagnostics as problems
 from lab.run.directory import RunInfo
 from lab.task import data, flags, link, once, place, program
 from lab.task.protocol import TaskStatus

@@ -18,7 +18,7 @@ from lab.backends.compose.readiness import READY_S, restart_stranded, wait_until
 from lab.backends.compose.removal import NOTHING, Holdings, holdings, projects, remove
 from lab.backends.gpu_record import held, holder_of
 from lab.errors import LabError
-from lab.plan import Plan
+from lab.placement.plan import Plan
 from lab.render.compose import render
 from lab.signals import undisturbed
 from lab.task.text import visible

@@ -12,11 +12,11 @@ from lab.backends.compose.downloads import announcement
 from lab.backends.compose.engine import Engine
 from lab.backends.compose.image import Image, is_here
 from lab.errors import LabError
-from lab.images import IMAGES
-from lab.plan import Plan
+from lab.placement.plan import Plan
 from lab.render import compose as rendering
 from lab.task.sources import PACKAGE, digest
 from lab.task.text import short, visible
+from lab.tf_versions import IMAGES
 
 
 class Standing(Enum):

@@ -26,7 +26,7 @@ from lab.backends.compose.removal import holdings, remove
 from lab.backends.gpu_record import release
 from lab.backends.hearing import check_hearing
 from lab.errors import InputError, LabError
-from lab.pinning import Sight
+from lab.gpu.verification import Sight
 from lab.task.frames import FrameError, read_frames
 from lab.task.protocol import Request
 from lab.task.text import visible

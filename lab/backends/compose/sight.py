@@ -8,7 +8,7 @@ from lab.backends import looking
 from lab.backends.compose.containers import Seen
 from lab.backends.compose.engine import Engine, answering
 from lab.errors import LabError
-from lab.pinning import Sight
+from lab.gpu.verification import Sight
 from lab.task.sight import VARIABLES
 
 

@@ -21,12 +21,12 @@ from lab.backends.local.tails import last_lines
 from lab.backends.local.trees import remove_tree
 from lab.backends.process import Identity
 from lab.errors import LabError
-from lab.images import IMAGES
-from lab.plan import Plan
+from lab.placement.plan import Plan
 from lab.signals import undisturbed
 from lab.task.protocol import Volume
 from lab.task.sources import digest
 from lab.task.volume import requests, state_of
+from lab.tf_versions import IMAGES
 
 _BOOT_WITHIN_S = 60.0
 _POLL_S = 0.05

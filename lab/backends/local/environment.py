@@ -23,7 +23,7 @@ from lab.backends.local.trees import remove_tree
 from lab.backends.locking import Busy
 from lab.backends.process import descendants, inner_pid, running
 from lab.errors import InputError, LabError
-from lab.pinning import Sight
+from lab.gpu.verification import Sight
 from lab.task import told_faults
 from lab.task import volume as run_volume
 from lab.task.files import read_regular

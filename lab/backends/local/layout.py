@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lab.backends.local.addresses import address as address_of_node
 from lab.backends.local.state import Isolation, NodeRecord, TaskRecord
-from lab.plan import Plan, PlannedTask
+from lab.placement.plan import Plan, PlannedTask
 
 
 def nodes_of(plan: Plan, isolation: Isolation) -> tuple[NodeRecord, ...]:

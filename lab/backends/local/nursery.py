@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from lab.backends.local.interpreter import environ
 from lab.backends.local.state import EnvironmentRecord, Place
-from lab.images import CURRENT
 from lab.task import nursery
 from lab.task.command import environ_of_import
+from lab.tf_versions import CURRENT
 
 _SWITCH = "LAB_LOCAL_FORK"
 

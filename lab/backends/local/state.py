@@ -18,9 +18,9 @@ from lab.backends import locking
 from lab.backends.process import Identity
 from lab.backends.state_directory import state_directory
 from lab.errors import LabError
-from lab.images import CURRENT
-from lab.plan import Link
+from lab.placement.plan import Link
 from lab.task.files import write_atomically
+from lab.tf_versions import CURRENT
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -22,8 +22,8 @@ from lab.cli.cards import Holders, Pinned, overview, pins
 from lab.cli.options import AsJson
 from lab.cli.output import print_json
 from lab.errors import InputError, LabError
-from lab.gpus import Condition, Gpu, Inventory, survey
-from lab.gpus.model import DRIVER
+from lab.gpu import Condition, Gpu, Inventory, survey
+from lab.gpu.model import DRIVER
 from lab.run.cells import show
 
 _EVERY_S: Final = 1.0

@@ -11,13 +11,13 @@ from typing import Annotated, Final
 from lab.cli.arguments import Flag, Switch
 from lab.cli.output import say
 from lab.cli.values import text, whole
-from lab.cluster import parse_cluster
-from lab.cluster.schema import FILE as SCHEMA
+from lab.config import parse_cluster
+from lab.config.schema import FILE as SCHEMA
 from lab.errors import InputError
-from lab.gpus import Gpu, Inventory, survey
+from lab.gpu import Gpu, Inventory, survey
 from lab.outputs import check_output
-from lab.plan import place
-from lab.proposal import Wishes, check_name, found, name_from, propose, summary
+from lab.placement.config_generator import Wishes, check_name, found, name_from, propose, summary
+from lab.placement.place import place
 from lab.render import write
 from lab.run.project import DEFAULT_CLUSTER, SCRIPTS
 from lab.task.text import short

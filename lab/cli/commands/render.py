@@ -20,12 +20,11 @@ from lab.cli.options import (
 )
 from lab.cli.output import say
 from lab.cli.values import text
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.errors import InputError, LabError
 from lab.figures import is_svg
-from lab.images import CURRENT, IMAGES
 from lab.outputs import check_output
-from lab.plan import Plan, PlannedRun
+from lab.placement.plan import Plan, PlannedRun
 from lab.render import (
     is_rendered,
     override_of,
@@ -41,6 +40,7 @@ from lab.run.project import cluster_path
 from lab.task.experiments import EXPERIMENTS
 from lab.task.faults import parse
 from lab.task.text import short
+from lab.tf_versions import CURRENT, IMAGES
 
 
 def command(

@@ -12,7 +12,7 @@ from lab.cli.options import BackendName, GpuMode, RunsDir
 from lab.cli.output import print_json, say
 from lab.cli.reproducing import Asked
 from lab.cli.values import one_of, whole
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.errors import InputError, InterruptError, LabError, UnjudgedError
 from lab.reproduce.claims import ALL, GROUPS, NAMES, Source, load
 from lab.run import project

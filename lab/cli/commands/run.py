@@ -19,9 +19,9 @@ from lab.cli.terms import check_joins, resumed
 from lab.cli.terms import terms as terms_of
 from lab.cli.times import duration
 from lab.cli.values import one_of
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.errors import InputError, InterruptError
-from lab.images import CURRENT, HERITAGE, IMAGES
+from lab.placement.start_schedule import parse_start
 from lab.run import project
 from lab.run.conduct import conduct
 from lab.run.directory import RunDir, runs_dir
@@ -31,11 +31,11 @@ from lab.run.program import names_a_program, read_program
 from lab.run.standing import Volumes
 from lab.run.summary import Summary, summarize
 from lab.run.telemetry import followed
-from lab.schedule import parse_start
 from lab.task.experiments import EXPERIMENTS, ProgramFlag
 from lab.task.faults import Fault, concrete
 from lab.task.policy import Policy, parse_policy
 from lab.task.protocol import STALL_S
+from lab.tf_versions import CURRENT, HERITAGE, IMAGES
 
 
 def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:

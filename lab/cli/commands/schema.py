@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.cli.output import print_json
-from lab.cluster.schema import json_schema
+from lab.config.schema import json_schema
 
 
 def command() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Final
 
-from lab import sizes
+from lab import units as sizes
 from lab.cli.arguments import Flag, Word
 from lab.cli.options import AsJson
 from lab.cli.values import one_of, whole

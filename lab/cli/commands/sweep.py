@@ -15,7 +15,7 @@ from lab.cli.output import print_json, say
 from lab.cli.sweeping import Asked
 from lab.cli.times import duration
 from lab.cli.values import whole
-from lab.cluster import load_cluster
+from lab.config import load_cluster
 from lab.errors import InterruptError, LabError
 from lab.outputs import check_output, write_output
 from lab.run import project

@@ -17,11 +17,11 @@ from lab.cli.options import (
     Tensorflow,
 )
 from lab.cli.output import say
-from lab.cluster import load_cluster
-from lab.images import CURRENT
+from lab.config import load_cluster
 from lab.run.directory import runs_dir
 from lab.run.homecoming import bring_leftovers_home
 from lab.run.project import cluster_path, find_root
+from lab.tf_versions import CURRENT
 
 
 def command(

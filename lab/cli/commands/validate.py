@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lab.cli.options import AsJson, ClusterFile, ClusterWord
 from lab.cli.output import print_json, say
-from lab.cluster import load_cluster
-from lab.cluster.dealing import unused
+from lab.config import load_cluster
+from lab.config.allocation import unused
 from lab.errors import DescriptionError
 from lab.run.project import cluster_path
 

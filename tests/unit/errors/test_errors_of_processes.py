@@ -22,7 +22,7 @@ from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.local.trees import remove_tree
 from lab.backends.process import Identity
 from lab.errors import InputError, LabError
-from lab.plan import Plan, PlannedNode, PlannedTask
+from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.task.link import LinkError, apply_link
 from lab.task.protocol import Request, Volume
 from tests.unit.test_local import a_record

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.cluster import load_cluster, parse_cluster
-from lab.cluster.source import Source, _Builder
+from lab.config import load_cluster, parse_cluster
+from lab.config.yaml_reader import Source, _Builder
 from lab.errors import InputError
 from lab.run import project
 from lab.run.program import OwnProgram, read_program

@@ -1,0 +1,16 @@
+"""The cluster description: how a box is split into pseudo-nodes, and which tasks run on them."""
+
+from __future__ import annotations
+
+from lab.config.load import load_cluster, parse_cluster
+from lab.config.model import Box, Cluster, Job, LinkSpec, Node
+
+__all__ = [
+    "Box",
+    "Cluster",
+    "Job",
+    "LinkSpec",
+    "Node",
+    "load_cluster",
+    "parse_cluster",
+]

@@ -1,0 +1,188 @@
+"""Who gets which of a node's GPUs, and which port: arithmetic that needs no inventory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from lab.config.diagnostics import Loc, Problem
+from lab.config.model import Cluster, Job, Node
+from lab.task.text import short
+
+PS: Final = "ps"
+"""The job that keeps the parameters: its tasks never hold a GPU."""
+
+_NAMED: Final = 4  # so many tasks are named in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One task on its node, before it has GPUs.
+
+    Attributes:
+        name: `worker-1`.
+        job: Its job's name.
+        index: Its index in the job.
+        asks: How many GPUs it states, or None for its part of what the others leave.
+        share: Whether it shares GPUs with its neighbours.
+        fraction: How much of each GPU's memory it takes, or None.
+    """
+
+    name: str
+    job: str
+    index: int
+    asks: int | None
+    share: bool
+    fraction: float | None
+
+    @property
+    def loc(self) -> Loc:
+        """Where the description puts it on its node."""
+        return ("jobs", self.job, "on", self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """What each task of a node gets.
+
+    Attributes:
+        cards: Per seat, which of the node's GPUs; positions from 0 in the node's own list.
+        problems: Why it cannot be dealt; then `cards` means nothing.
+    """
+
+    cards: tuple[tuple[int, ...], ...]
+    problems: tuple[Problem, ...] = ()
+
+
+def seats_by_node(jobs: Mapping[str, Job]) -> dict[str, list[Seat]]:
+    """The tasks on each node, in the order of the jobs: the order of their ports and GPUs."""
+    seats: dict[str, list[Seat]] = {}
+    for name, job in jobs.items():
+        asks = 0 if name == PS and job.gpus is None else job.gpus
+        for index, node in enumerate(job.on):
+            seat = Seat(f"{name}-{index}", name, index, asks, job.share, job.gpu_memory_fraction)
+            seats.setdefault(node, []).append(seat)
+    return seats
+
+
+def deal(name: str, node: Node, seats: Sequence[Seat]) -> Deal:
+    """Deal a node's GPUs to its tasks.
+
+    Tasks that do not share take theirs first, in order: those that state a number, and then, in
+    equal parts, those that state none. What they leave is shared by those that share.
+
+    Args:
+        name: The node's name.
+        node: The node.
+        seats: Its tasks, in order.
+    """
+    own = [seat for seat in seats if not seat.share]
+    shared = [seat for seat in seats if seat.share]
+    equal = [seat for seat in own if seat.asks is None]
+    stated = sum(seat.asks or 0 for seat in own)
+    left = node.gpu_count - stated
+    if left < 0:
+        return _refused(_too_many(name, node, own))
+    part, rest = divmod(left, len(equal)) if equal else (0, 0)
+    if rest or (equal and node.gpu_count and not part):
+        return _refused(_does_not_divide(name, node, left, equal))
+    counts = {seat.name: part if seat.asks is None else seat.asks for seat in own}
+    pool = range(sum(counts.values()), node.gpu_count)
+    problems = list(_sharing(name, node, len(pool), shared))
+    if problems:
+        return Deal((), tuple(problems))
+    cards: list[tuple[int, ...]] = []
+    taken = 0
+    for seat in seats:
+        if seat.share:
+            cards.append(tuple(pool[: seat.asks]))
+        else:
+            cards.append(tuple(range(taken, taken + counts[seat.name])))
+            taken += counts[seat.name]
+    return Deal(tuple(cards))
+
+
+def unused(cluster: Cluster) -> list[str]:
+    """One line for each node with GPUs that none of its tasks uses; empty where all are used.
+
+    Args:
+        cluster: A description without faults.
+    """
+    seats = seats_by_node(cluster.jobs)
+    lines = []
+    for name, node in cluster.nodes.items():
+        used = {card for cards in deal(name, node, seats.get(name, ())).cards for card in cards}
+        if idle := node.gpu_count - len(used):
+            lines.append(f"{name}: {idle} of {gpus(node.gpu_count)} used by no task")
+    return lines
+
+
+def _refused(problem: Problem) -> Deal:
+    return Deal((), (problem,))
+
+
+def _too_many(name: str, node: Node, own: Sequence[Seat]) -> Problem:
+    asking = [seat for seat in own if seat.asks]
+    total = 0
+    first = asking[0]
+    for first in asking:
+        total += first.asks or 0
+        if total > node.gpu_count:
+            break
+    asked = _listed(f"{seat.name}: {seat.asks}" for seat in asking)
+    wanted = sum(seat.asks or 0 for seat in asking)
+    return Problem(
+        first.loc,
+        f"the tasks on {name} ask for {gpus(wanted)} ({asked}) and it has {node.gpu_count}; "
+        "give the node more, the tasks fewer, or say `share: true`",
+    )
+
+
+def _does_not_divide(name: str, node: Node, left: int, equal: Sequence[Seat]) -> Problem:
+    tasks = _listed(seat.name for seat in equal)
+    if left == 0:
+        message = f"none of the {gpus(node.gpu_count)} of {name} is left for {tasks}"
+    else:
+        among = f"{len(equal)} tasks ({tasks})"
+        message = f"{gpus(left)} of {name} cannot be divided equally among {among}"
+    mend = "; state the job's `gpus` (0 for tasks on the CPU), or say `share: true`"
+    return Problem(equal[0].loc, message + mend)
+
+
+def _sharing(name: str, node: Node, pool: int, shared: Sequence[Seat]) -> Iterable[Problem]:
+    if not shared:
+        return
+    if pool == 0:
+        has = "has no GPUs" if node.gpu_count == 0 else "has none left"
+        yield Problem(shared[0].loc, f"{shared[0].name} shares the GPUs of {name}, which {has}")
+        return
+    for seat in shared:
+        if seat.asks is not None and seat.asks > pool:
+            yield Problem(
+                seat.loc,
+                f"{seat.name} asks for {gpus(seat.asks)} and {name} has {pool} to share",
+            )
+            return
+    # Every task takes the first ones, so the first GPU carries them all. The sum is exact: in
+    # floating point, ten times 0.1 and such would depend on the order.
+    total = sum(Fraction(repr(seat.fraction)) for seat in shared if seat.fraction is not None)
+    if total > 1:
+        tasks = _listed(f"{seat.name}: {seat.fraction}" for seat in shared if seat.fraction)
+        yield Problem(
+            shared[-1].loc,
+            f"the tasks that share a GPU of {name} take {float(total):.6g} of its memory "
+            f"({tasks}); no more than 1.0 is there",
+        )
+
+
+def gpus(count: int) -> str:
+    """`1 GPU`, `2 GPUs`."""
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def _listed(words: Iterable[str]) -> str:
+    words = list(words)
+    more = f", … {len(words) - _NAMED} more" if len(words) > _NAMED else ""
+    return short(", ".join(words[:_NAMED]) + more)

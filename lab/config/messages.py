@@ -1,0 +1,137 @@
+"""The model's errors in the user's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from lab.config.diagnostics import Loc, Problem, described
+from lab.config.model import (
+    FLAG,
+    GPU_ID,
+    JOB,
+    NODE,
+    PROJECT,
+    TASK,
+    Box,
+    Cluster,
+    Job,
+    LinkSpec,
+    Node,
+    Training,
+)
+
+_MODELS: Final[Mapping[str, type[BaseModel]]] = {
+    "box": Box,
+    "nodes": Node,
+    "jobs": Job,
+    "links": LinkSpec,
+    "run": Training,
+}
+"""The model below a key of the description; except for `box` and `run`, below a name there."""
+
+_PATTERNS: Final[Mapping[str, str]] = {
+    PROJECT: "must be lower-case letters, digits and hyphens, at most 31, no hyphen first",
+    NODE: "must be lower-case letters, digits and hyphens, at most 31, a letter first, "
+    "no hyphen last",
+    TASK: "must be a task's name, such as worker-1",
+    JOB: "must be lower-case letters only, at most 31",
+    FLAG: "must be a flag's name without dashes, such as epochs",
+    GPU_ID: "must be a GPU's whole UUID from `nvidia-smi -L` (GPU-… or MIG-…), or its index "
+    "without quotation marks",
+}
+
+_TYPES: Final[Mapping[str, str]] = {
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "string_type": "must be a text",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "tuple_type": "must be a list",
+    "gpus": "must be a count, such as 2, or a list of GPUs, such as [0, 1]",
+    "gpu": "must be a GPU's index, or its UUID from `nvidia-smi -L`",
+}
+
+_BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
+    "greater_than_equal": ("must be at least", "ge"),
+    "less_than_equal": ("must be at most", "le"),
+    "greater_than": ("must be more than", "gt"),
+    "less_than": ("must be less than", "lt"),
+}
+
+
+def explain(error: ValidationError, raw: object) -> list[Problem]:
+    """Turn the model's errors into problems.
+
+    Args:
+        error: What the model says.
+        raw: The content that it was given; it tells keys from the model's own words in a location.
+    """
+    problems = []
+    for detail in error.errors(include_url=False):
+        if detail["type"] == "too_short" and detail["input"]:
+            continue  # an echo: the items that are missing have errors of their own
+        problems.append(_problem(detail, raw))
+    return problems
+
+
+def _problem(detail: ErrorDetails, raw: object) -> Problem:
+    loc = _location(detail["loc"], raw)
+    kind, found = detail["type"], detail["input"]
+    if kind == "extra_forbidden":
+        return Problem(
+            loc,
+            "unknown key",
+            on_key=True,
+            word=str(loc[-1]),
+            candidates=_known_keys(loc[:-1]),
+        )
+    if kind == "missing":
+        return Problem(loc, "is missing")
+    if loc == ("version",):
+        return Problem(loc, f"must be 1, the only version there is; not {described(found)}")
+    message = _message(kind, found, detail.get("ctx", {}))
+    return Problem(loc, message, on_key=detail["loc"][-1] == "[key]")
+
+
+def _message(kind: str, found: object, context: Mapping[str, Any]) -> str:
+    if kind in _TYPES:
+        words = _TYPES[kind]
+        return f"{words}{';' if ',' in words else ','} not {described(found)}"
+    if kind in _BOUNDS:
+        words, bound = _BOUNDS[kind]
+        return f"{words} {context[bound]:g}, not {found}"
+    if kind == "string_pattern_mismatch":
+        return f"{_PATTERNS[context['pattern']]}; not {described(found)}"
+    if kind in {"too_short", "too_long"}:
+        many = f"has more than {context.get('max_length')} entries"
+        return "is empty; it needs at least one entry" if kind == "too_short" else many
+    return f"must be {context['expected']}; not {described(found)}"  # an amount
+
+
+def _location(loc: Sequence[int | str], raw: object) -> Loc:
+    """The location without what the model put in: the branch of a union, and `[key]`."""
+    kept: list[int | str] = []
+    inside = raw
+    for position, part in enumerate(loc):
+        last = position == len(loc) - 1
+        if isinstance(inside, dict):
+            if part in inside:
+                inside = inside[part]
+            elif not last or part == "[key]":
+                continue
+            kept.append(part)
+        elif isinstance(inside, list) and isinstance(part, int):
+            inside = inside[part]
+            kept.append(part)
+    return tuple(kept)
+
+
+def _known_keys(loc: Loc) -> list[str]:
+    model: type[BaseModel] = _MODELS[str(loc[0])] if loc else Cluster
+    return list(model.model_fields)

@@ -1,0 +1,311 @@
+"""The description as types: what may stand in it, its limits and its defaults.
+
+The attribute docstrings are what an editor shows: they become the JSON Schema's descriptions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Final
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+)
+from pydantic_core import PydanticCustomError
+
+from lab import units as sizes
+from lab.task.faults import parse
+from lab.task.when import parse_when
+
+MAX_GPUS: Final = 1024
+MAX_TASKS: Final = 10_000
+MAX_CPUS: Final = 4096
+MAX_FLAGS: Final = 100
+MIN_PORT: Final = 1024  # those below belong to the administrator
+MAX_PORT: Final = 65535
+
+PROJECT: Final = "^[a-z0-9][a-z0-9-]{0,30}$"
+NODE: Final = "^[a-z]([a-z0-9-]{0,29}[a-z0-9])?$"
+JOB: Final = "^[a-z]{1,31}$"
+TASK: Final = "^[a-z]{1,31}-(0|[1-9][0-9]{0,4})$"
+FLAG: Final = "^[a-z][a-z0-9_]{0,40}$"
+_UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+GPU_ID: Final = f"^(GPU-{_UUID}|MIG-{_UUID}|MIG-GPU-{_UUID}/[0-9]{{1,3}}/[0-9]{{1,3}})$"
+
+MEMORY: Final = "an amount such as 8GiB or 512MiB, from 64MiB to 64TiB"
+RATE: Final = "a rate such as 100mbit or 10gbit, from 8kbit to 400gbit"
+MOMENT: Final = "a moment such as 10s, or: after 500 steps"
+FAULT: Final = "a fault such as kill worker-1 after 500 steps"
+DELAY: Final = "a delay such as 5ms or 200us, from 1us to 10s"
+
+
+def _amount(units: Mapping[str, int], expected: str, least: int, most: int) -> BeforeValidator:
+    """Reads an amount with a unit into a whole number of the smallest unit."""
+
+    def read(value: object) -> int:
+        wrong = PydanticCustomError("amount", "must be {expected}", {"expected": expected})
+        if not isinstance(value, str):
+            raise wrong
+        try:
+            amount = sizes.parse(value, units)
+        except ValueError:
+            raise wrong from None
+        if not least <= amount <= most:
+            raise wrong
+        return amount
+
+    return BeforeValidator(read)
+
+
+def _text(units: Mapping[str, int], example: str) -> WithJsonSchema:
+    """An amount as an editor sees it."""
+    return WithJsonSchema(
+        {"type": "string", "pattern": sizes.pattern(units), "examples": [example]}
+    )
+
+
+def _moment(value: object) -> str:
+    wrong = PydanticCustomError("amount", "must be {expected}", {"expected": MOMENT})
+    if not isinstance(value, str):
+        raise wrong
+    try:
+        return str(parse_when(value))
+    except ValueError:
+        raise wrong from None
+
+
+def _fault(value: object) -> str:
+    why = ""
+    if isinstance(value, str):
+        try:
+            return parse(value).text
+        except ValueError as error:
+            why = " ({})".format(str(error).partition("; ")[0])
+    raise PydanticCustomError("amount", "must be {expected}", {"expected": f"{FAULT}{why}"})
+
+
+def _flag_value(value: object) -> str:
+    expected = "a number, true, false, or a text without $, {, } and control characters"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str) and value.isprintable() and not set(value) & set("${}"):
+        return value
+    raise PydanticCustomError("amount", "must be {expected}", {"expected": expected})
+
+
+def _kind_of_gpus(value: object) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "count"
+    return "list" if isinstance(value, (list, tuple)) else None
+
+
+def _kind_of_gpu(value: object) -> str | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "index"
+    return "id" if isinstance(value, str) else None
+
+
+_GpuCount = Annotated[int, Field(ge=0, le=MAX_GPUS)]
+_GpuIndex = Annotated[int, Field(ge=0, lt=MAX_GPUS)]
+_GpuId = Annotated[str, Field(pattern=GPU_ID)]
+_Gpu = Annotated[
+    Annotated[_GpuIndex, Tag("index")] | Annotated[_GpuId, Tag("id")],
+    Discriminator(
+        _kind_of_gpu,
+        custom_error_type="gpu",
+        custom_error_message="must be a GPU's index, or its UUID from `nvidia-smi -L`",
+    ),
+]
+# Only the tuple is lenient, so that a list becomes one; what is in it is not.
+_GpuList = Annotated[tuple[_Gpu, ...], Field(min_length=1, max_length=MAX_GPUS, strict=False)]
+_Gpus = Annotated[
+    Annotated[_GpuCount, Tag("count")] | Annotated[_GpuList, Tag("list")],
+    Discriminator(
+        _kind_of_gpus,
+        custom_error_type="gpus",
+        custom_error_message="must be a count, such as 2, or a list of GPUs, such as [0, 1]",
+    ),
+]
+_NodeName = Annotated[str, Field(pattern=NODE)]
+_JobName = Annotated[str, Field(pattern=JOB)]
+_TaskName = Annotated[str, Field(pattern=TASK)]
+_FlagName = Annotated[str, Field(pattern=FLAG)]
+_Moment = Annotated[
+    str,
+    BeforeValidator(_moment),
+    WithJsonSchema({"type": "string", "examples": ["10s", "after 500 steps"]}),
+]
+_Fault = Annotated[
+    str,
+    BeforeValidator(_fault),
+    WithJsonSchema({"type": "string", "examples": ["kill worker-1 after 500 steps"]}),
+]
+_FlagValue = Annotated[
+    str,
+    BeforeValidator(_flag_value),
+    WithJsonSchema({"type": ["string", "number", "boolean"]}),
+]
+_Memory = Annotated[
+    int,
+    _amount(sizes.MEMORY, MEMORY, 64 * sizes.MIB, 64 * sizes.TIB),
+    _text(sizes.MEMORY, "8GiB"),
+]
+_Rate = Annotated[
+    int, _amount(sizes.RATE, RATE, 8 * 10**3, 400 * 10**9), _text(sizes.RATE, "100mbit")
+]
+_Delay = Annotated[int, _amount(sizes.DELAY, DELAY, 1, 10 * 10**6), _text(sizes.DELAY, "5ms")]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        defer_build=True,  # the parts are read as the whole is; alone only where that has faults
+    )
+
+
+class Box(_Part):
+    """The physical host: what it must have for this description."""
+
+    gpus: _GpuCount | None = None
+    """How many GPUs the box must have; by default what the nodes ask for."""
+
+    cpus: Annotated[int, Field(ge=1, le=MAX_CPUS)] | None = None
+    """How many CPUs it has; used where the file is rendered for a box that is not this one."""
+
+    memory: _Memory | None = None
+    """How much main memory it has; used where the file is rendered for another box."""
+
+
+class Node(_Part):
+    """A pseudo-node: a slice of the box with a hostname and a network address."""
+
+    gpus: _Gpus = 0
+    """A count takes the next free GPUs of the box; a list pins indices, UUIDs or MIG UUIDs."""
+
+    cpus: Annotated[float, Field(gt=0, le=MAX_CPUS)] | None = None
+    """CPUs of the node, divided among its tasks; by default an equal share of what is left."""
+
+    memory: _Memory | None = None
+    """Main memory of the node, divided among its tasks; by default without a limit."""
+
+    @property
+    def gpu_count(self) -> int:
+        """How many GPUs the node has."""
+        return self.gpus if isinstance(self.gpus, int) else len(self.gpus)
+
+    @property
+    def pins(self) -> tuple[int | str, ...]:
+        """The GPUs that it asks for by index or UUID; empty where it states a count."""
+        return () if isinstance(self.gpus, int) else self.gpus
+
+
+class Job(_Part):
+    """One of TensorFlow's jobs: tasks of the same kind."""
+
+    on: Annotated[tuple[_NodeName, ...], Field(min_length=1, max_length=MAX_TASKS, strict=False)]
+    """The nodes of its tasks, one task per entry; the same node may appear more than once."""
+
+    gpus: _GpuCount | None = None
+    """GPUs of each task; by default 0 for ps, and for others an equal part of the node's."""
+
+    share: bool = False
+    """Whether its tasks share the GPUs that the node's other tasks leave."""
+
+    gpu_memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    """How much of each of its GPUs' memory a task takes: 0.2 is a fifth."""
+
+
+class LinkSpec(_Part):
+    """The network link of a node."""
+
+    rate: _Rate | None = None
+    """Rate in both directions, such as 100mbit."""
+
+    delay: _Delay | None = None
+    """Delay of what the node sends, such as 5ms."""
+
+
+class Training(_Part):
+    """What `docker compose up` trains by itself."""
+
+    experiment: str
+    """The experiment; `lab experiments` lists them."""
+
+    flags: Annotated[dict[_FlagName, _FlagValue], Field(max_length=MAX_FLAGS)] = Field(
+        default_factory=dict
+    )
+    """Flags of its program by name, such as epochs: 5."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The experiment and its flags as arguments of a command line."""
+        return (self.experiment, *(f"--{name}={value}" for name, value in self.flags.items()))
+
+
+class Cluster(_Part):
+    """One GPU box as a pseudo-cluster: its nodes, and the tasks that run on them."""
+
+    version: Annotated[int, Field(ge=1, le=1)]
+    """The version of this format."""
+
+    name: Annotated[str, Field(pattern=PROJECT)]
+    """The project's name; it stands before the name of every container."""
+
+    box: Box = Field(default_factory=Box)
+    """What the box must have."""
+
+    nodes: Annotated[dict[_NodeName, Node], Field(min_length=1, max_length=MAX_TASKS)]
+    """The nodes by name, in order."""
+
+    jobs: Annotated[dict[_JobName, Job], Field(min_length=1, max_length=MAX_TASKS)]
+    """TensorFlow's jobs by name, in order."""
+
+    port: Annotated[int, Field(ge=MIN_PORT, le=MAX_PORT)] = 2222
+    """Port of the first task on a node; each further one on that node gets the next."""
+
+    links: dict[_NodeName, LinkSpec] = Field(default_factory=dict, max_length=MAX_TASKS)
+    """Network links by node; a node without one has the full speed of the box."""
+
+    run: Training | None = None
+    """What `docker compose up` trains by itself; by default it waits for a run."""
+
+    start: dict[_TaskName, _Moment] = Field(default_factory=dict, max_length=MAX_TASKS)
+    """When a task starts that is not to start with the others: 10s later, or after 500 steps."""
+
+    faults: Annotated[tuple[_Fault, ...], Field(max_length=MAX_TASKS, strict=False)] = ()
+    """What is done to each run on purpose, such as: pause:10s worker-1 after 500 steps."""
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of the environment that it describes: comments and stated defaults do not count.
+
+        Neither do `run`, `start` and `faults`, which are a run's. The order of nodes and jobs
+        counts, because GPUs and ports are dealt in that order.
+        """
+        content = self.model_dump(
+            mode="json", exclude_defaults=True, exclude={"run", "start", "faults"}
+        )
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    @property
+    def gpus_needed(self) -> int:
+        """How many GPUs the box must have."""
+        if self.box.gpus is not None:
+            return self.box.gpus
+        indices = [pin for node in self.nodes.values() for pin in node.pins if isinstance(pin, int)]
+        asked = sum(node.gpu_count for node in self.nodes.values())
+        return max([asked, *(index + 1 for index in indices)])

@@ -1,0 +1,243 @@
+"""What the types cannot say: names that clash, GPUs that overlap, numbers that do not fit.
+
+Every rule looks only at parts that could be read, so that one mistake does not cause a second
+message.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+from lab.config.allocation import PS, Seat, deal, gpus, seats_by_node
+from lab.config.diagnostics import Problem
+from lab.config.model import MAX_PORT, MAX_TASKS, Box, Cluster, Job, LinkSpec, Node, Training
+from lab.placement.start_schedule import untimely
+from lab.task.experiments import EXPERIMENTS, misfit
+from lab.task.faults import parse, resolve
+from lab.task.text import short
+from lab.task.when import parse_when
+
+RUN_SERVICE: Final = "run"
+"""The compose service that starts the description's run."""
+
+_RESERVED: Final = frozenset({"localhost"})
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A description as far as it could be read.
+
+    Attributes:
+        box: The box, or None where it could not be read.
+        nodes: Every node that is named; None for one that could not be read.
+        jobs: Every job that is named; None for one that could not be read.
+        port: The first port, or None where it could not be read.
+        run: What `docker compose up` trains, as far as it could be read.
+        links: The links that could be read.
+        start: When tasks start, as far as it could be read.
+        faults: The faults that could be read, by their position.
+    """
+
+    box: Box | None
+    nodes: Mapping[str, Node | None]
+    jobs: Mapping[str, Job | None]
+    port: int | None
+    run: Training | None
+    links: Mapping[str, LinkSpec]
+    start: Mapping[str, str]
+    faults: Mapping[int, str]
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Parts:
+        """All parts of a description that is well-formed."""
+        return cls(
+            cluster.box,
+            cluster.nodes,
+            cluster.jobs,
+            cluster.port,
+            cluster.run,
+            cluster.links,
+            cluster.start,
+            dict(enumerate(cluster.faults)),
+        )
+
+
+def check(parts: Parts) -> Iterator[Problem]:
+    """Every rule that a description breaks."""
+    jobs = {name: job for name, job in parts.jobs.items() if job is not None}
+    nodes = {name: node for name, node in parts.nodes.items() if node is not None}
+    yield from _names(parts, jobs)
+    yield from _references(parts, jobs)
+    yield from chain.from_iterable(_job(name, job) for name, job in jobs.items())
+    yield from _links(parts)
+    yield from _pins(parts, nodes)
+    if len(nodes) == len(parts.nodes):
+        yield from _box(parts, nodes)
+    tasks = sum(len(job.on) for job in jobs.values())
+    if tasks > MAX_TASKS:
+        yield Problem(("jobs",), f"{tasks} tasks; no more than {MAX_TASKS} are possible")
+    elif len(jobs) == len(parts.jobs):
+        yield from _run(parts, jobs)
+        yield from _start(parts, jobs)
+        yield from _faults(parts, jobs)
+        seats = seats_by_node(jobs)
+        yield from _ports(parts, seats)
+        yield from _deals(nodes, jobs, seats)
+
+
+def _names(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+    for name in parts.nodes:
+        job, _, index = name.rpartition("-")
+        number = int(index) if index.isdecimal() and len(index) < 6 else -1  # noqa: PLR2004
+        if job in jobs and str(number) == index and number < len(jobs[job].on):
+            message = f"a node cannot be named like the task {name}; both become services"
+            yield Problem(("nodes", name), message, on_key=True)
+        elif name in _RESERVED:
+            message = "a node cannot have this name: in every container it means that container"
+            yield Problem(("nodes", name), message, on_key=True)
+
+
+def _references(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+    if not parts.nodes:
+        return  # said already: there must be nodes
+    known = list(parts.nodes)
+    for name, job in jobs.items():
+        for index, node in enumerate(job.on):
+            if node not in parts.nodes:
+                loc = ("jobs", name, "on", index)
+                yield Problem(loc, f"there is no node {node}", word=node, candidates=known)
+    for node in parts.links:
+        if node not in parts.nodes:
+            message = f"there is no node {node}"
+            yield Problem(("links", node), message, on_key=True, word=node, candidates=known)
+
+
+def _job(name: str, job: Job) -> Iterator[Problem]:
+    loc = ("jobs", name)
+    if name == PS and job.gpus:
+        yield Problem((*loc, "gpus"), "a ps holds no GPU; write 0, or leave it out")
+    if name == PS and job.share:
+        yield Problem((*loc, "share"), "a ps holds no GPU, so it has none to share; remove it")
+    elif job.share and job.gpus == 0:
+        yield Problem((*loc, "share"), "tasks without GPUs have none to share; remove it")
+    if job.gpu_memory_fraction is not None and (name == PS or job.gpus == 0):
+        message = "tasks without GPUs take no GPU memory; remove it"
+        yield Problem((*loc, "gpu_memory_fraction"), message)
+    if name == "chief" and len(job.on) > 1:
+        message = f"there is one chief, not {len(job.on)}; make the others workers"
+        yield Problem((*loc, "on"), message)
+
+
+def _links(parts: Parts) -> Iterator[Problem]:
+    for node, link in parts.links.items():
+        if link.rate is None and link.delay is None:
+            message = "a link without rate and delay changes nothing; state one of them"
+            yield Problem(("links", node), message)
+
+
+def _run(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+    if parts.run is None:
+        return
+    if RUN_SERVICE in parts.nodes:
+        message = "a node cannot have this name beside `run:`; both become services"
+        yield Problem(("nodes", RUN_SERVICE), message, on_key=True)
+    name, at = parts.run.experiment, ("run", "experiment")
+    wanted = EXPERIMENTS.get(name)
+    if wanted is None:
+        message = f"there is no experiment {short(name)}"
+        yield Problem(at, message, word=name, candidates=list(EXPERIMENTS))
+        return
+    if why := misfit(wanted, {job: len(each.on) for job, each in jobs.items()}):
+        yield Problem(at, f"{name} {why}")
+    for flag, value in parts.run.flags.items():
+        loc = ("run", "flags", flag)
+        if flag not in wanted.flags:
+            message = f"{name} has no flag {flag}"
+            yield Problem(loc, message, on_key=True, word=flag, candidates=list(wanted.flags))
+            continue
+        try:
+            wanted.flags[flag].parse(value)
+        except (ValueError, ArgumentTypeError) as error:
+            yield Problem(loc, short(str(error)))
+
+
+def _start(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+    known = [f"{name}-{index}" for name, job in jobs.items() for index in range(len(job.on))]
+    tasks = dict.fromkeys(known)  # a schedule may have an entry for each of ten thousand
+    for task, text in parts.start.items():
+        if task not in tasks:
+            message = f"there is no task {task}"
+            yield Problem(("start", task), message, on_key=True, word=task, candidates=known)
+        elif reason := untimely(task, parse_when(text), tasks):
+            yield Problem(("start", task), reason)
+
+
+def _faults(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+    places = {
+        f"{name}-{index}": node for name, job in jobs.items() for index, node in enumerate(job.on)
+    }
+    for index, text in parts.faults.items():
+        try:
+            resolve(parse(text), places, seed=0)
+        except ValueError as error:
+            yield Problem(("faults", index), str(error))
+
+
+def _pins(parts: Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]:
+    holders: dict[int | str, str] = {}
+    most = parts.box.gpus if parts.box is not None else None
+    for name, node in nodes.items():
+        for index, pin in enumerate(node.pins):
+            loc = ("nodes", name, "gpus", index)
+            if pin in holders:
+                where = "twice here" if holders[pin] == name else f"also given to {holders[pin]}"
+                yield Problem(loc, f"GPU {pin} is {where}; a GPU belongs to one node")
+            elif isinstance(pin, int) and most is not None and pin >= most:
+                have = f"GPUs 0 to {most - 1}" if most else "no GPUs"
+                yield Problem(loc, f"there is no GPU {pin}: the box has {have} (box.gpus)")
+            holders.setdefault(pin, name)
+
+
+def _box(parts: Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]:
+    if parts.box is None:
+        return
+    asked = sum(node.gpu_count for node in nodes.values())
+    if parts.box.gpus is not None and asked > parts.box.gpus:
+        message = f"the nodes ask for {gpus(asked)} and the box has {parts.box.gpus}"
+        yield Problem(("box", "gpus"), message)
+    if parts.box.cpus is not None:
+        cpus = sum(node.cpus or 0 for node in nodes.values())
+        if cpus > parts.box.cpus:
+            message = f"the nodes ask for {cpus:g} CPUs and the box has {parts.box.cpus}"
+            yield Problem(("box", "cpus"), message)
+    if parts.box.memory is not None:
+        for name, node in nodes.items():
+            if (node.memory or 0) > parts.box.memory:
+                yield Problem(("nodes", name, "memory"), "more than the box has (box.memory)")
+
+
+def _ports(parts: Parts, seats: Mapping[str, list[Seat]]) -> Iterator[Problem]:
+    for node, tasks in seats.items():
+        if parts.port is not None and node in parts.nodes:
+            last = parts.port + len(tasks) - 1
+            if last > MAX_PORT:
+                message = (
+                    f"the {len(tasks)} tasks on {node} would reach port {last}; ports end at "
+                    f"{MAX_PORT}, begin at {MAX_PORT - len(tasks) + 1} or below"
+                )
+                yield Problem(("port",), message)
+                return
+
+
+def _deals(
+    nodes: Mapping[str, Node], jobs: Mapping[str, Job], seats: Mapping[str, list[Seat]]
+) -> Iterator[Problem]:
+    if jobs.get(PS) is not None and (jobs[PS].gpus or jobs[PS].share):
+        return  # said already; what it would take from the others means nothing
+    for name, node in nodes.items():
+        if name in seats:
+            yield from deal(name, node, seats[name]).problems

@@ -1,0 +1,19 @@
+"""What the box has: its GPUs, CPUs and memory."""
+
+from lab.gpu.inventory import survey, take_inventory
+from lab.gpu.model import MODES, Condition, Fault, Gpu, Inventory, Pair, Process
+from lab.gpu.nvml import NoDriverError, NvmlError
+
+__all__ = [
+    "MODES",
+    "Condition",
+    "Fault",
+    "Gpu",
+    "Inventory",
+    "NoDriverError",
+    "NvmlError",
+    "Pair",
+    "Process",
+    "survey",
+    "take_inventory",
+]

@@ -1,0 +1,238 @@
+"""CPU sets and limits: a node's CPUs and memory divided among its tasks, within the box."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from lab.config.model import Node
+from lab.units import memory_for_people
+
+Near = tuple[tuple[int, ...], ...]
+"""For each card of a task the CPUs that are close to it; () for one of which it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one task may use.
+
+    Attributes:
+        cpus: CPUs at once, or None for no limit beside its set.
+        cpuset: The CPUs that are its own (`4-7,12`), or None for no pinning.
+        memory_bytes: Memory, or None for no limit.
+        why: Why these CPUs, for a person.
+    """
+
+    cpus: float | None
+    cpuset: str | None
+    memory_bytes: int | None
+    why: str = ""
+
+
+def share_out(
+    homes: Sequence[str],
+    nodes: Mapping[str, Node],
+    cpu_ids: Sequence[int] | None,
+    memory_bytes: int | None,
+    near: Sequence[Near],
+) -> tuple[list[Share], list[str]]:
+    """Divide CPUs and memory.
+
+    Where the box has a CPU for every task, each task gets a set of its own: as many as its node's
+    `cpus` allow it, and where the node states none, an equal part of what is left. A task with
+    cards gets those that are close to them, as long as there are any. Elsewhere there are no sets,
+    and limits that are larger than the box are clamped to it.
+
+    Args:
+        homes: The node of each task, in the plan's order.
+        nodes: The nodes by name.
+        cpu_ids: The CPUs of the box, ascending, or None where they are not known.
+        memory_bytes: Memory of the box, or None where it is not known.
+        near: For each task what is close to its cards.
+
+    Returns:
+        A share per task, and a notice per limit that could not be kept.
+    """
+    cpus = None if cpu_ids is None else len(cpu_ids)
+    tasks_on: dict[str, int] = {}
+    for home in homes:
+        tasks_on[home] = tasks_on.get(home, 0) + 1
+    wanted = [_part(nodes[home].cpus, tasks_on[home]) for home in homes]
+    notices: list[str] = []
+    sizes: list[int] | None = None
+    if cpus is not None and cpus >= len(homes):
+        sizes = _sizes(wanted, cpus)
+        limits = [want and min(want, size) for want, size in zip(wanted, sizes, strict=True)]
+    elif cpus is not None:
+        notices.append(f"{_cpus(cpus)} for {len(homes)} tasks: CPU sets are left out")
+        limits = [want and min(want, float(cpus)) for want in wanted]
+    else:
+        limits = list(wanted)
+    if limits != wanted:
+        notices.append(f"the nodes' CPU limits are clamped to the {_cpus(cpus or 0)} of this box")
+    memory, memory_notices = _memory(nodes, tasks_on, memory_bytes)
+    notices += memory_notices
+    if sizes is None or cpu_ids is None:
+        sets: list[list[int]] = [[] for _ in homes]
+    else:
+        sets = _sets(sizes, cpu_ids, near)
+    shares = [
+        Share(
+            cpus=limit,
+            cpuset=ranges(own) if own else None,
+            memory_bytes=_whole_part(memory[home], tasks_on[home]),
+            why=_why(own, close),
+        )
+        for home, limit, own, close in zip(homes, limits, sets, near, strict=True)
+    ]
+    return shares, notices
+
+
+def ranges(cpus: Iterable[int]) -> str:
+    """CPUs as the kernel writes them: `4-7,12`."""
+    parts = []
+    # In a run of neighbours a CPU's number grows as its position does.
+    for _, run in groupby(enumerate(sorted(cpus)), key=lambda each: each[1] - each[0]):
+        members = [cpu for _, cpu in run]
+        first, last = members[0], members[-1]
+        parts.append(str(first) if first == last else f"{first}-{last}")
+    return ",".join(parts)
+
+
+def _memory(
+    nodes: Mapping[str, Node], tasks_on: Mapping[str, int], memory_bytes: int | None
+) -> tuple[dict[str, int | None], list[str]]:
+    """The nodes' memory within the box, and what has to be said of it."""
+    memory = {name: node.memory for name, node in nodes.items()}
+    if memory_bytes is None:
+        return memory, []
+    notices = []
+    box = memory_for_people(memory_bytes)
+    if any((size or 0) > memory_bytes for size in memory.values()):
+        memory = {name: size and min(size, memory_bytes) for name, size in memory.items()}
+        notices.append(f"the nodes' memory limits are clamped to the {box} of this box")
+    together = sum(memory[name] or 0 for name in tasks_on)
+    if together > memory_bytes:
+        total = memory_for_people(together)
+        notices.append(
+            f"the nodes' memory limits are {total} together, and this box has {box}: not all of"
+            " them can take what they are allowed"
+        )
+    return memory, notices
+
+
+def _part(amount: float | None, tasks: int) -> float | None:
+    # The engine counts in hundredths; less than one of them it refuses.
+    return None if amount is None else max(0.01, int(amount * 100 / tasks + 1e-6) / 100)
+
+
+def _whole_part(amount: int | None, tasks: int) -> int | None:
+    return None if amount is None else amount // tasks
+
+
+def _sizes(wanted: Sequence[float | None], cpus: int) -> list[int]:
+    """The size of each task's set: at least one CPU each, `cpus` together at most."""
+    stated = [max(1, int(want)) for want in wanted if want is not None]
+    open_tasks = len(wanted) - len(stated)
+    level = _level(stated, cpus - open_tasks)
+    left = cpus - sum(min(size, level) for size in stated)
+    # Equal parts, so that no worker is faster than another; the box keeps what is left over.
+    part = left // open_tasks if open_tasks else 0
+    return [part if want is None else min(max(1, int(want)), level) for want in wanted]
+
+
+def _level(sizes: Sequence[int], cpus: int) -> int:
+    """The largest size to which sets can be cut so that all of them fit."""
+    level = cpus
+    left, open_sizes = cpus, sorted(sizes)
+    for position, size in enumerate(open_sizes):
+        level = left // (len(open_sizes) - position)
+        if size > level:
+            return level
+        left -= size
+    return max(open_sizes, default=level)
+
+
+def _sets(sizes: Sequence[int], cpu_ids: Sequence[int], near: Sequence[Near]) -> list[list[int]]:
+    """The CPUs of each task; no CPU stands twice."""
+    everywhere = tuple(cpu_ids)
+    supply = _Supply(everywhere)
+    sets: list[list[int]] = [[] for _ in sizes]
+    alike: dict[Near, list[int]] = {}
+    for task, close in enumerate(near):
+        known = tuple(dict.fromkeys(cpus for cpus in close if cpus))
+        if known:
+            alike.setdefault(known, []).append(task)
+    # Those with the least choice come first, so that others do not take the little they have.
+    for places in sorted(alike, key=lambda places: len(set[int]().union(*places))):
+        tasks = alike[places]
+        # Where the close ones do not suffice, each of these tasks gets as many as the next one.
+        there = supply.count(places)
+        level = _level([sizes[task] for task in tasks], there)
+        odd = there - sum(min(sizes[task], level) for task in tasks)
+        for task in tasks:
+            more = 1 if odd > 0 and sizes[task] > level else 0
+            odd -= more
+            sets[task] += supply.take_evenly(places, min(sizes[task], level) + more)
+    with_cards = [task for tasks in alike.values() for task in tasks]
+    without = sorted(set(range(len(sizes))) - set(with_cards))
+    for task in [*sorted(with_cards), *without]:
+        sets[task] += supply.take(everywhere, sizes[task] - len(sets[task]))
+    return sets
+
+
+class _Supply:
+    """The CPUs that nobody has yet."""
+
+    def __init__(self, cpu_ids: Sequence[int]) -> None:
+        self._free = set(cpu_ids)
+        # What was looked at once is gone, so each place is walked through only once.
+        self._walks: dict[tuple[int, ...], Iterator[int]] = {}
+
+    def count(self, places: Near) -> int:
+        """How many are left in several places together."""
+        return len(self._free & set[int]().union(*places))
+
+    def take(self, place: tuple[int, ...], count: int) -> list[int]:
+        """Take up to so many of a place, the lowest first."""
+        walk = self._walks.setdefault(place, iter(place))
+        taken: list[int] = []
+        while len(taken) < count:
+            cpu = next(walk, None)
+            if cpu is None:
+                break
+            if cpu in self._free:
+                self._free.remove(cpu)
+                taken.append(cpu)
+        return taken
+
+    def take_evenly(self, places: Near, count: int) -> list[int]:
+        """Take so many of several places, of each as many as of the next, as long as they last."""
+        taken: list[int] = []
+        for position, place in enumerate(places):
+            taken += self.take(place, -(-(count - len(taken)) // (len(places) - position)))
+        for place in places:
+            taken += self.take(place, count - len(taken))
+        return taken
+
+
+def _why(own: Sequence[int], near: Near) -> str:
+    if not own:
+        return "no CPUs of its own"
+    words = f"{'CPU' if len(own) == 1 else 'CPUs'} {ranges(own)}"
+    if not near:
+        return words
+    close = set[int]().union(*near)
+    far = [cpu for cpu in own if cpu not in close]
+    if not close:
+        return f"{words}; which ones are close to its cards is not known"
+    if not far:
+        return f"{words}, close to its cards"
+    if len(far) == len(own):
+        return f"{words}; none that is close to its cards was left"
+    return f"{words}; no more close to its cards were left, so {ranges(far)} are not"
+
+
+def _cpus(count: int) -> str:
+    return "1 CPU" if count == 1 else f"{count} CPUs"

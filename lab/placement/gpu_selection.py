@@ -1,0 +1,273 @@
+"""Which cards a node gets that only says how many: close ones, and so that close ones are left.
+
+Pure arithmetic, and the same for the same box: what one node gets never depends on chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Final
+
+from lab.gpu.model import Gpu, Pair
+
+_PATHS: Final = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3}
+_FAR: Final = len(_PATHS)  # from one NUMA node to another (SYS), or not known
+_NONE: Final[Mapping[int, int]] = {}
+_MOST_SETS: Final = 1000  # so many sets of cards are compared; where there are more, one is grown
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The cards that a node gets.
+
+    Attributes:
+        cards: In an order in which neighbours are close, since tasks take them in order.
+        why: Why these, for a person.
+    """
+
+    cards: tuple[Gpu, ...]
+    why: str
+
+
+def choose(
+    counts: Mapping[str, int], free: Sequence[Gpu], pairs: Sequence[Pair]
+) -> dict[str, Choice]:
+    """Choose cards for nodes that state how many they want.
+
+    The largest node chooses first. Each takes its cards from one NUMA node, of those that suffice
+    from the one with the fewest free cards, and only where none suffices from as few as possible.
+    Within a NUMA node it takes those with the most NVLinks between them, then with the fewest to
+    cards that are left, then with the shortest way over PCIe, then with the lowest indices.
+
+    Args:
+        counts: Cards by node, in the description's order; together no more than there are free.
+        free: The whole cards that no node has.
+        pairs: How they are connected, as far as it is known.
+
+    Returns:
+        The cards by node, in the same order.
+    """
+    box = _Box(free, pairs)
+    # Where all cards are alike nothing is gained by another order than the one that is expected.
+    order = counts if box.is_alike() else sorted(counts, key=lambda node: -counts[node])
+    chosen = {node: box.take(counts[node]) for node in order}
+    return {node: chosen[node] for node in counts}
+
+
+class _Ties:
+    """What lies between two cards, by their indices."""
+
+    def __init__(self, pairs: Iterable[Pair]) -> None:
+        self._links: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        self._steps: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        for pair in pairs:
+            if pair.nvlinks:
+                self._links[pair.first][pair.second] = pair.nvlinks
+                self._links[pair.second][pair.first] = pair.nvlinks
+            if pair.path in _PATHS:
+                self._steps[pair.first][pair.second] = _PATHS[pair.path]
+        self.strongest = max((max(ends.values()) for ends in self._links.values()), default=0)
+
+    def links_of(self, card: int) -> Mapping[int, int]:
+        """NVLinks of a card, by the card at the other end."""
+        return self._links.get(card, _NONE)
+
+    def links_within(self, cards: Iterable[int]) -> int:
+        """NVLinks between cards."""
+        return sum(self.links_of(one).get(other, 0) for one, other in combinations(cards, 2))
+
+    def steps(self, one: int, other: int) -> int:
+        """How long the way over PCIe is; the larger, the longer."""
+        low, high = (one, other) if one < other else (other, one)
+        return self._steps.get(low, _NONE).get(high, _FAR)
+
+
+class _Box:
+    """The cards that are still free."""
+
+    def __init__(self, cards: Sequence[Gpu], pairs: Sequence[Pair]) -> None:
+        self._cards = {gpu.index: gpu for gpu in cards}
+        self._home = {gpu.index: gpu.numa_node for gpu in cards}
+        self._free: dict[int | None, list[int]] = {}
+        for index in sorted(self._home):
+            self._free.setdefault(self._home[index], []).append(index)
+        self._is_wired = bool(pairs)
+        # On a large box nearly all pairs are of cards that are as far from each other as can be.
+        paths = _PATHS
+        self._pairs = [pair for pair in pairs if pair.nvlinks or pair.path in paths]
+        # Cards that are not free have no home: two texts that are never the same.
+        home = self._home
+        near = [p for p in self._pairs if home.get(p.first, "") == home.get(p.second, "?")]
+        self._ties = _Ties(near)
+        self._alike = self._find_alike(near)
+        # NVLinks of each free card to the other free ones of its NUMA node.
+        self._degree = {index: sum(self._ties.links_of(index).values()) for index in home}
+
+    def _find_alike(self, near: Iterable[Pair]) -> dict[int | None, bool]:
+        """NUMA nodes in which every card is connected with every other in the same way."""
+        kinds: dict[int | None, tuple[int, str]] = {}
+        amounts = dict.fromkeys(self._free, 0)
+        different = set()
+        for pair in near:
+            node = self._home[pair.first]
+            if node in different:
+                continue
+            kind = (pair.nvlinks, pair.path)
+            if kinds.setdefault(node, kind) != kind:
+                different.add(node)
+            amounts[node] += 1
+        return {
+            node: node not in different and amounts[node] in {0, math.comb(len(free), 2)}
+            for node, free in self._free.items()
+        }
+
+    def is_alike(self) -> bool:
+        """Whether no card is closer to another than all are."""
+        return len(self._free) <= 1 and all(self._alike.values())
+
+    def take(self, count: int) -> Choice:
+        """Take so many cards away."""
+        spans = all(len(free) < count for free in self._free.values())
+        ties = self._all_ties if spans else self._ties
+        most = max(len(free) for free in self._free.values())
+        taken: list[int] = []
+        while len(taken) < count:
+            rest = count - len(taken)
+            node = self._next(rest)
+            taken += self._out_of(node, rest, ties, taken)
+        alike = not spans and self._alike[self._home[taken[0]]]
+        order = sorted(taken) if alike else self._chain(taken, ties)
+        why = self._why(taken, ties, f"no NUMA node had {count} free, {most} at most")
+        return Choice(tuple(self._cards[index] for index in order), why)
+
+    @cached_property
+    def _all_ties(self) -> _Ties:
+        """Also between NUMA nodes: of the cards that are free when it is first asked for."""
+        free = {index for cards in self._free.values() for index in cards}
+        return _Ties(pair for pair in self._pairs if pair.first in free and pair.second in free)
+
+    def _next(self, count: int) -> int | None:
+        """The NUMA node with the fewest cards that suffice; where none does, with the most."""
+        free = self._free
+        fitting = [node for node, cards in free.items() if len(cards) >= count]
+        if fitting:
+            return min(fitting, key=lambda node: (len(free[node]), free[node][0]))
+        return min(free, key=lambda node: (-len(free[node]), free[node][0]))
+
+    def _out_of(
+        self, node: int | None, count: int, ties: _Ties, base: Sequence[int]
+    ) -> Sequence[int]:
+        """Take up to so many cards of a NUMA node, for a node that has others (`base`) already."""
+        free = self._free[node]
+        chosen: Sequence[int]
+        if count >= len(free) or (self._alike[node] and not base):
+            chosen = free[:count]
+        elif count == 1 and not base:
+            chosen = [min(free, key=lambda card: (self._degree[card], card))]
+        elif math.comb(len(free), count) <= _MOST_SETS:
+            chosen = self._best(free, count, ties, base)
+        else:
+            chosen = self._grown(free, count, ties, base)
+        if chosen == free[: len(chosen)]:  # as on a box of which nothing is known
+            del free[: len(chosen)]
+        else:
+            gone = set(chosen)
+            free[:] = [index for index in free if index not in gone]
+        if not free:
+            del self._free[node]
+        for index in chosen:
+            for other, links in self._ties.links_of(index).items():
+                self._degree[other] -= links
+        return chosen
+
+    def _best(
+        self, free: Sequence[int], count: int, ties: _Ties, base: Sequence[int]
+    ) -> tuple[int, ...]:
+        """The best of all sets; of equally good ones the one with the lowest indices."""
+
+        def price(cards: tuple[int, ...]) -> tuple[int, int, int]:
+            inside = ties.links_within(cards)
+            outside = sum(self._degree[card] for card in cards) - 2 * inside
+            to_base = sum(ties.links_of(card).get(other, 0) for card in cards for other in base)
+            steps = sum(ties.steps(*both) for both in combinations((*base, *cards), 2))
+            return -inside - to_base, outside, steps
+
+        return min(combinations(free, count), key=price)
+
+    def _grown(
+        self, free: Sequence[int], count: int, ties: _Ties, base: Sequence[int]
+    ) -> list[int]:
+        """A good set where there are too many: card by card, each the closest to those before."""
+        rest = set(free)
+        links = dict.fromkeys(free, 0)
+        for other in base:
+            for card, number in ties.links_of(other).items():
+                if card in rest:
+                    links[card] += number
+
+        def promise(card: int) -> tuple[int, int, int]:
+            """What it can bring along, at most, comes first."""
+            most = min(self._degree[card], ties.strongest * (count - 1))
+            return -links[card] - most, self._degree[card], card
+
+        def distance(card: int) -> tuple[int, int, int, int]:
+            steps = sum(ties.steps(card, other) for other in (*base, *chosen))
+            return -links[card], self._degree[card], steps, card
+
+        card = min(free, key=promise)
+        chosen = [card]
+        while len(chosen) < count:
+            rest.remove(card)
+            for other, number in ties.links_of(card).items():
+                if other in rest:
+                    links[other] += number
+            linked = [other for other in rest if links[other]]
+            card = min(linked or rest, key=distance)
+            chosen.append(card)
+        return sorted(chosen)
+
+    def _chain(self, cards: Sequence[int], ties: _Ties) -> list[int]:
+        """Cards from the lowest index on, each followed by the closest of the others."""
+        chain = [min(cards)]
+        rest = set(cards) - set(chain)
+        while rest:
+            linked = rest.intersection(ties.links_of(chain[-1]))
+            following = min(self._distance(chain[-1], card, ties) for card in linked or rest)[-1]
+            rest.remove(following)
+            chain.append(following)
+        return chain
+
+    def _distance(self, last: int, card: int, ties: _Ties) -> tuple[int, bool, int, int]:
+        """How far a card is from the last one; then the card itself, as the lowest comes first."""
+        apart = self._home[card] != self._home[last]
+        return -ties.links_of(last).get(card, 0), apart, ties.steps(last, card), card
+
+    def _why(self, cards: Sequence[int], ties: _Ties, spread: str) -> str:
+        homes = {self._home[card] for card in cards}
+        nodes = sorted(homes, key=lambda node: math.inf if node is None else node)
+        links = ties.links_within(sorted(cards))
+        if nodes == [None] and not self._is_wired:
+            return "the next free ones; nothing is known of how the cards are connected"
+        words = [_numa(nodes)]
+        if len(nodes) > 1:
+            words.append(spread)
+        if self._is_wired and len(cards) > 1:
+            words.append(f"{_nvlinks(links)} between them")
+        return ", ".join(words)
+
+
+def _numa(nodes: Sequence[int | None]) -> str:
+    """`NUMA node 0`, `NUMA nodes 0 and 1`, `NUMA node not known`."""
+    names = ["one not known" if node is None else str(node) for node in nodes]
+    if len(names) > 1:
+        return f"NUMA nodes {', '.join(names[:-1])} and {names[-1]}"
+    return "NUMA node not known" if nodes == [None] else f"NUMA node {names[0]}"
+
+
+def _nvlinks(count: int) -> str:
+    return {0: "no NVLink", 1: "1 NVLink"}.get(count, f"{count} NVLinks")

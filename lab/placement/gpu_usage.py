@@ -1,0 +1,63 @@
+"""Planned cards on which somebody computes already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from lab.gpu.model import Gpu, Inventory, Process
+from lab.placement.plan import Plan
+from lab.task.text import clipped, short
+from lab.units import memory_for_people
+
+_DISPLAY_SERVERS: Final = frozenset({"Xorg", "Xwayland", "X", "gnome-shell", "kwin_wayland"})
+"""Programs that draw what a screen shows, though some of them compute for that, too."""
+
+_NAMED: Final = 4  # so many tasks, or processes, are named in a line
+_LONGEST_PROGRAM: Final = 60  # characters of its name
+
+
+def busy(plan: Plan, inventory: Inventory) -> list[str]:
+    """On which cards of a plan's tasks a process computes, a line for each.
+
+    Args:
+        plan: The plan.
+        inventory: The box that it was made for, with the processes on its cards.
+
+    Returns:
+        `GPU 2 (GPU-…, worker-0) is in use: python (pid 4711, 3.2 GiB)`.
+    """
+    holders: dict[str, list[str]] = {}
+    for task in plan.tasks:
+        for each in task.gpus:
+            holders.setdefault(each, []).append(task.name)
+    by_id = {gpu.device_id: gpu for gpu in inventory.gpus}
+    computing = {each: _computing(by_id[each]) for each in holders if each in by_id}
+    return [_line(by_id[each], found, holders[each]) for each, found in computing.items() if found]
+
+
+def _computing(gpu: Gpu) -> list[Process]:
+    return [
+        each
+        for each in gpu.processes
+        if each.computes and each.name.rpartition("/")[2] not in _DISPLAY_SERVERS
+    ]
+
+
+def _line(gpu: Gpu, found: Sequence[Process], tasks: Sequence[str]) -> str:
+    who = _listed([short(gpu.device_id), *tasks])
+    used_by = _listed([_process(process) for process in found])
+    return f"GPU {gpu.index} ({who}) is in use: {used_by}"
+
+
+def _process(process: Process) -> str:
+    name = clipped(process.name, _LONGEST_PROGRAM) or "a process"
+    facts = [f"pid {process.pid}"]
+    if process.memory_bytes is not None:
+        facts.append(memory_for_people(process.memory_bytes))
+    return f"{name} ({', '.join(facts)})"
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - _NAMED
+    return ", ".join(words[:_NAMED]) + (f" and {more} more" if more > 0 else "")

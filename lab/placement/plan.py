@@ -1,0 +1,108 @@
+"""The plan: which task runs where, with which GPUs, CPUs, memory and port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lab.tf_versions import CURRENT
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A node's network link; `rate_bits` in bits per second, `delay_us` in microseconds."""
+
+    rate_bits: int | None = None
+    delay_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTask:
+    """One TensorFlow task in its place.
+
+    Attributes:
+        job: `worker`.
+        index: The task's index in its job.
+        node: The node that it runs on.
+        port: The port of its TensorFlow server.
+        gpus: Device ids (UUIDs or indices) of its cards; empty: it must see none.
+        shares_gpus: Whether other tasks may hold the same cards.
+        gpu_memory_fraction: Share of each card's memory, or None for all of it.
+        cpus: CPUs that it may use at once, or None for no limit.
+        cpuset: The CPUs that are its own (`4-7,12`), or None for no pinning.
+        memory_bytes: Memory limit, or None for none.
+    """
+
+    job: str
+    index: int
+    node: str
+    port: int
+    gpus: tuple[str, ...] = ()
+    shares_gpus: bool = False
+    gpu_memory_fraction: float | None = None
+    cpus: float | None = None
+    cpuset: str | None = None
+    memory_bytes: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The task as a service name: `worker-1` for `/job:worker/task:1`."""
+        return f"{self.job}-{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNode:
+    """One pseudo-node."""
+
+    name: str
+    gpus: tuple[str, ...] = ()
+    link: Link | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A description, placed on a box.
+
+    Attributes:
+        name: The project's name.
+        mode: How GPUs are pinned: `uuid`, `index` or `none`.
+        cluster_sha256: Digest of the description that it was made from.
+        nodes: In the description's order.
+        tasks: In the description's order, job by job.
+        notices: One line each, for the user: what was clamped or left out.
+        shortfalls: Those of the notices by which tasks get less than the description says.
+        reasons: One line for each node with cards, why it got them, and one for each task's CPUs.
+        tensorflow: The version that its tasks have, a key of `lab.tf_versions.IMAGES`.
+    """
+
+    name: str
+    mode: str
+    cluster_sha256: str
+    nodes: tuple[PlannedNode, ...]
+    tasks: tuple[PlannedTask, ...]
+    notices: tuple[str, ...] = ()
+    shortfalls: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    tensorflow: str = CURRENT.tensorflow
+
+    def cluster_spec(self) -> dict[str, list[str]]:
+        """TensorFlow's cluster spec: job to list of `node:port`."""
+        spec: dict[str, list[str]] = {}
+        for task in self.tasks:
+            spec.setdefault(task.job, []).append(f"{task.node}:{task.port}")
+        return spec
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """The run that `docker compose up` starts by itself.
+
+    Attributes:
+        arguments: The experiment and its flags, as on a command line.
+        start: Task to the moment at which it starts, where that is not with the others.
+        faults: What is done to the run.
+    """
+
+    arguments: tuple[str, ...]
+    start: Mapping[str, str]
+    faults: tuple[str, ...]
