@@ -340,6 +340,18 @@ def test_a_directory_that_cannot_be_used(
         take(ANNA)
 
 
+def test_a_file_of_another_user_in_its_place(record: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:  # as a sticky directory does
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(
+        LabError, match=r"\.json belongs to another user; have it removed: `sudo rm"
+    ):
+        take(ANNA)
+    assert names(record) == []
+
+
 CHILD = """\
 import os, sys
 from pathlib import Path

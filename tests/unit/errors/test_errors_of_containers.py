@@ -104,6 +104,10 @@ def test_answers_that_make_no_sense() -> None:
     environment.answer = b"{}\n"
     with pytest.raises(LabError, match=r"the run volume of mnist holds not a request"):
         environment.runs()
+    for answer in (b"[]", b"{", b'{"r": 1}'):
+        environment.answer = answer
+        with pytest.raises(LabError, match=r"the run volume of mnist says "):
+            environment.collected()
     environment.answer = b"noise\n"
     with pytest.raises(Gone, match=r"run r broke off: .*; go on with `lab collect r`"):
         list(environment.ship("r", {}, follow=False))
