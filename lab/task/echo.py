@@ -20,7 +20,9 @@ _TENSORFLOW: Final = re.compile(
     rb"|[IWE]\d{4} \d\d:\d\d:\d+\.\d+ "
     rb"|WARNING: All log messages before absl::InitializeLog"
     rb"|(?:INFO|WARNING):tensorflow:"
-    rb"|To enable the following instructions: )"
+    rb"|To enable the following instructions: "
+    rb"|Additional GRPC error information from remote target "  # further lines of an error
+    rb"|[A-Z_]+:Error received from peer )"
 )
 
 _NUMBERS: Final = (

@@ -43,7 +43,8 @@ def listing(
 
 
 def description(project: Path, jobs: str) -> Path:
-    (project / "scripts").mkdir()
+    for name in ("scripts", "data"):
+        (project / name).mkdir()
     path = project / "cluster.yaml"
     path.write_text(ON_ONE_NODE.format(jobs=jobs))
     return path

@@ -14,6 +14,11 @@ from lab.task.states import State
 from tests.unit.fakes import PLAN
 
 RENDEZVOUS = b"W0000 00:00:1795485455.806979     296 local_rendezvous.cc:412] Local rendezvous\n"
+RESET = (
+    b"Additional GRPC error information from remote target /job:local/replica:0/task:1 while"
+    b" calling /tensorflow.WorkerService/DeleteWorkerSession:\n"
+    b'UNKNOWN:Error received from peer  {grpc_status:14, grpc_message:"Connection reset by peer"}\n'
+)
 DEPRECATED = b"WARNING:tensorflow:From x\nInstructions for updating:\nUse y instead.\n"
 TRACEBACK = b'Traceback (most recent call last):\n  File "a.py", line 1\n    x\n\nNameError: x\n'
 
@@ -53,7 +58,7 @@ def test_a_log_that_comes_again_does_not_continue_the_last_line() -> None:
 
 def test_tensorflows_lines_of_all_tasks_are_one_notice() -> None:
     shown = Shown()
-    shown.printed.feed("a-0", RENDEZVOUS + b"mine\n" + RENDEZVOUS + DEPRECATED)
+    shown.printed.feed("a-0", RENDEZVOUS + b"mine\n" + RENDEZVOUS + DEPRECATED + RESET)
     shown.printed.feed("b-0", RENDEZVOUS)
     assert shown.lines == ["a-0: mine"]
     assert len(shown.notices) == 1
