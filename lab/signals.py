@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
+
+from lab.threads import signals_blocked
 
 HEARD: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Each of them asks a command to end; none may dump core, or show a traceback."""
@@ -20,6 +24,9 @@ word to a process and to its group, a terminal's end that is told by the kernel 
 
 _SOON_S: Final = 0.001  # zero would switch a timer off
 
+_AGAIN_S: Final = 0.01
+"""When an interrupt is sent again that Python has ignored, in seconds."""
+
 INTERRUPTED: Final = 130
 """The exit code of a command that was interrupted, as shells give it."""
 
@@ -28,15 +35,48 @@ class _Ear:
     """Makes a KeyboardInterrupt of a signal, and of each later one that is meant as another."""
 
     def __init__(self) -> None:
+        self.number: int = signal.SIGINT
         self._heard: float | None = None
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
+        self.number = number
         now = time.monotonic()
         before, self._heard = self._heard, now
         # Who has closed the terminal does not insist, however often it is told.
         if before is not None and (number == signal.SIGHUP or now - before < SAME_S):
             return
         raise KeyboardInterrupt
+
+    def forget(self) -> None:
+        """The last signal had no effect: the next one counts."""
+        self._heard = None
+
+
+@contextmanager
+def _sent_again(ear: _Ear) -> Iterator[None]:
+    """Send a signal again whose KeyboardInterrupt Python has ignored.
+
+    Python ignores what a signal handler raises while a `__del__` or the callback of a weak
+    reference runs: the command would go on as if nobody had interrupted it.
+    """
+    usual = sys.unraisablehook
+
+    def hook(ignored: sys.UnraisableHookArgs) -> None:
+        if ignored.exc_type is not KeyboardInterrupt:
+            usual(ignored)
+            return
+        ear.forget()
+        # Not at once: this hook runs where an exception is ignored.
+        again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), ear.number))
+        again.daemon = True
+        with signals_blocked():
+            again.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
 
 
 @contextmanager
@@ -53,7 +93,8 @@ def as_interrupt() -> Iterator[None]:
     heard = [number for number in HEARD if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, ear) for number in heard}
     try:
-        yield
+        with _sent_again(ear):
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

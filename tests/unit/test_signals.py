@@ -51,6 +51,27 @@ def test_a_signal_is_like_ctrl_c(number: int) -> None:
         hit(number)
 
 
+class Dying:
+    """Receives a signal while Python ignores what is raised."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        hit(self.number)
+        raise AssertionError  # the signal ends this method before
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_a_signal_whose_interrupt_python_ignores_is_sent_again(number: int) -> None:
+    usual = sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt), signals.as_interrupt():
+        Dying(number)
+        time.sleep(10)
+        pytest.fail("it was not sent again")
+    assert sys.unraisablehook is usual
+
+
 def interrupts(*numbers: int) -> int:
     """How many KeyboardInterrupts these signals make, one after the other."""
     count = 0
