@@ -1,9 +1,9 @@
 """Which lab environment holds which GPUs: one record for all users of this host.
 
 The record is a directory with a file for each environment, and a lock on the directory. Each file
-belongs to the user who booted the environment: nobody else can change it, and its owner says whose
-it is. A file whose environment has ended, or that an earlier boot of the host has left, counts for
-nothing.
+belongs to the user who booted the environment. No other user can change it, and the owner of the
+file is the owner of the environment. A file counts for nothing if its environment has ended, or if
+an earlier boot of the host has left it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Holder:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The same for all files of one environment, whoever has written them."""
+        """Identifies the environment: all files of one environment have the same key."""
         return self.backend, self.project, self.where
 
     def file_name(self, uid: int) -> str:

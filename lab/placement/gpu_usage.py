@@ -1,4 +1,4 @@
-"""Planned cards on which somebody computes already."""
+"""Planned GPUs on which another process computes already."""
 
 from __future__ import annotations
 
