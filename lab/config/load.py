@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from lab.config.decode import MAX_BYTES
 from lab.config.diagnostics import Problem, described, report
 from lab.config.messages import explain
 from lab.config.model import MAX_PORT, MIN_PORT, Box, Cluster, Job, LinkSpec, Node, Training
 from lab.config.validation import Parts, check
-from lab.config.yaml_reader import Source, read_source
+from lab.config.yaml_reader import MAX_BYTES, Source, read_source
 from lab.errors import DescriptionError, InputError
 from lab.task.faults import parse as parse_fault
 from lab.task.text import short

@@ -74,7 +74,7 @@ def dataset(directory: Path = MNIST) -> Finding:
 
 def described(inventory: Inventory, path: Path = Path(DESCRIPTION)) -> Described:
     """Read the description of this directory and place it on this box."""
-    # Imported here: pydantic and PyYAML are among the packages that may be missing.
+    # Imported here: pydantic and ruamel.yaml are among the packages that may be missing.
     from lab.config import load_cluster  # noqa: PLC0415
     from lab.gpu import take_inventory  # noqa: PLC0415
     from lab.placement.place import place  # noqa: PLC0415
