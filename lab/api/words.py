@@ -6,8 +6,8 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from lab.config.start_schedule import parse_start
 from lab.errors import InputError
-from lab.placement.start_schedule import parse_start
 from lab.run.faulting import asked
 from lab.task.experiments import Experiment
 from lab.task.faults import Fault

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from lab.cli.output import say
 from lab.config import Cluster
+from lab.config import start_schedule as schedule
 from lab.errors import InputError
-from lab.placement import start_schedule as schedule
 from lab.placement.plan import Plan
 from lab.run import resume
 from lab.run.directory import RunDir, find_run

@@ -6,7 +6,7 @@ import itertools
 from typing import Final
 
 from lab.config import Cluster
-from lab.config.validation import Parts, check
+from lab.config.validation import check
 from lab.errors import InputError
 
 WORKER: Final = "worker"
@@ -30,7 +30,7 @@ def with_workers(cluster: Cluster, count: int) -> Cluster:
     # Read anew: a mere copy would keep the old one's digest.
     parts = {name: getattr(cluster, name) for name in Cluster.model_fields}
     changed = Cluster.model_validate({**parts, "jobs": jobs})
-    problem = next(check(Parts.of(changed)), None)
+    problem = next(check(changed), None)
     if problem is not None:
         raise InputError(
             f"{cluster.name!r} cannot have {count} workers: {problem.text()}",

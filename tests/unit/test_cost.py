@@ -15,7 +15,7 @@ import pytest
 from lab.config import parse_cluster
 from lab.gpu import take_inventory
 from lab.placement.place import place
-from lab.placement.start_schedule import untimely
+from lab.config.start_schedule import untimely
 from lab.render import render
 from lab.task.faults import parse, resolve
 from lab.task.when import parse_when

@@ -20,8 +20,8 @@ from lab.cli.terms import terms as terms_of
 from lab.cli.times import duration
 from lab.cli.values import one_of
 from lab.config import load_cluster
+from lab.config.start_schedule import parse_start
 from lab.errors import InputError, InterruptError
-from lab.placement.start_schedule import parse_start
 from lab.run import project
 from lab.run.conduct import conduct
 from lab.run.directory import RunDir, runs_dir
