@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from lab.backends.choose import AUTO
 from lab.cli.output import say
 from lab.config import Cluster
-from lab.config.allocation import gpus as count_gpus
 from lab.errors import LabError
 from lab.gpu import take_inventory
+from lab.numbers import plural
 from lab.placement.gpu_usage import busy
 from lab.placement.place import place
 from lab.placement.plan import Plan
@@ -74,5 +74,5 @@ def draft(
     without_gpus = ""
     if mode == AUTO and plan.mode == "none" and cluster.gpus_needed:
         why = inventory.notices[-1] if inventory.notices else "none is there"
-        without_gpus = f"{cluster.name!r} asks for {count_gpus(cluster.gpus_needed)}: {why}"
+        without_gpus = f"{cluster.name!r} asks for {plural(cluster.gpus_needed, 'GPU')}: {why}"
     return Draft(plan, tuple(busy(plan, inventory)), without_gpus)

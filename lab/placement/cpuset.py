@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from lab.config.model import Node
+from lab.numbers import plural
 from lab.units import memory_for_people
 
 Near = tuple[tuple[int, ...], ...]
@@ -65,12 +66,14 @@ def share_out(
         sizes = _sizes(wanted, cpus)
         limits = [want and min(want, size) for want, size in zip(wanted, sizes, strict=True)]
     elif cpus is not None:
-        notices.append(f"{_cpus(cpus)} for {len(homes)} tasks: CPU sets are left out")
+        notices.append(f"{plural(cpus, 'CPU')} for {len(homes)} tasks: CPU sets are left out")
         limits = [want and min(want, float(cpus)) for want in wanted]
     else:
         limits = list(wanted)
     if limits != wanted:
-        notices.append(f"the nodes' CPU limits are clamped to the {_cpus(cpus or 0)} of this box")
+        notices.append(
+            f"the nodes' CPU limits are clamped to the {plural(cpus or 0, 'CPU')} of this box"
+        )
     memory, memory_notices = _memory(nodes, tasks_on, memory_bytes)
     notices += memory_notices
     if sizes is None or cpu_ids is None:
@@ -232,7 +235,3 @@ def _why(own: Sequence[int], near: Near) -> str:
     if len(far) == len(own):
         return f"{words}; none that is close to its cards was left"
     return f"{words}; no more close to its cards were left, so {ranges(far)} are not"
-
-
-def _cpus(count: int) -> str:
-    return "1 CPU" if count == 1 else f"{count} CPUs"

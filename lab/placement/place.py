@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lab.config import Cluster, LinkSpec, Node
-from lab.config.allocation import deal, gpus, seats_by_node
+from lab.config.allocation import deal, seats_by_node
 from lab.errors import InputError, LabError
 from lab.gpu import Gpu, Inventory
 from lab.gpu.model import SLICE
+from lab.numbers import plural
 from lab.placement.cpuset import Near, share_out
 from lab.placement.gpu_selection import choose
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
@@ -79,7 +80,7 @@ def _tasks(
     """The tasks, what they do not get, and why they get these CPUs."""
     placed: dict[tuple[str, int], tuple[str, int, tuple[str, ...]]] = {}
     for node, seats in seats_by_node(cluster.jobs).items():
-        cards = deal(node, cluster.nodes[node], seats).cards
+        cards = deal(node, cluster.nodes[node], seats)
         ids = held[node].ids
         for position, (seat, taken) in enumerate(zip(seats, cards, strict=True)):
             # Without GPUs (`--gpus none`) a node owns none, whatever it asks for.
@@ -135,7 +136,7 @@ def _check_slices(job: str, index: int, ids: Sequence[str]) -> None:
     if not slices or len(ids) == 1:
         return
     whole = len(ids) - slices
-    parts = [f"{slices} MIG slice{'s'[: slices > 1]}", *([gpus(whole)] if whole else [])]
+    parts = [f"{slices} MIG slice{'s'[: slices > 1]}", *([plural(whole, "GPU")] if whole else [])]
     raise InputError(
         f"jobs.{job}.on.{index}: {job}-{index} would get {' and '.join(parts)}, and CUDA shows a"
         " process that has a MIG slice nothing beside that one",
@@ -235,11 +236,13 @@ def _check_size(cluster: Cluster, inventory: Inventory, whole: int) -> None:
     if needed > whole:
         cut = sum(gpu.is_slice for gpu in inventory.gpus)
         also = f" and {cut} MIG slices, which are given only by UUID" if cut else ""
-        raise _too_small(cluster, needed, f"{gpus(whole)}{also}")
+        raise _too_small(cluster, needed, f"{plural(whole, 'GPU')}{also}")
 
 
 def _too_small(cluster: Cluster, needed: int, have: str) -> LabError:
-    return LabError(f"{cluster.name!r} needs {gpus(needed)}, and this box has {have}", WAYS_OUT)
+    return LabError(
+        f"{cluster.name!r} needs {plural(needed, 'GPU')}, and this box has {have}", WAYS_OUT
+    )
 
 
 def _named(ids: Sequence[str], by_id: Mapping[str, Gpu]) -> str:
