@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 import pytest
 
 from lab.config import parse_cluster
+from lab.config.start_schedule import untimely
 from lab.gpu import take_inventory
 from lab.placement.place import place
-from lab.config.start_schedule import untimely
 from lab.render import render
 from lab.task.faults import parse, resolve
 from lab.task.when import parse_when
