@@ -70,6 +70,7 @@ class _Ties:
                 self._links[pair.second][pair.first] = pair.nvlinks
             if pair.path in _PATHS:
                 self._steps[pair.first][pair.second] = _PATHS[pair.path]
+        self.strongest = max((max(ends.values()) for ends in self._links.values()), default=0)
 
     def links_of(self, card: int) -> Mapping[int, int]:
         """NVLinks of a card, by the card at the other end."""
@@ -187,12 +188,13 @@ class _Box:
     def _grown(self, free: Sequence[int], count: int, base: Sequence[int]) -> list[int]:
         """A good set where there are too many: card by card, each the closest to those before."""
         ties, degree = self._ties, self._degree
-        links = {card: ties.links_to(card, base) for card in free}
-        strongest = max(max(ties.links_of(card).values(), default=0) for card in free)
+        links = dict.fromkeys(free, 0)
+        if base:
+            links = {card: ties.links_to(card, base) for card in free}
 
         def promise(card: int) -> tuple[int, int, int]:
             """What it can bring along, at most, comes first."""
-            most = min(degree[card], strongest * (count - 1))
+            most = min(degree[card], ties.strongest * (count - 1))
             return -links[card] - most, degree[card], card
 
         def distance(card: int) -> tuple[int, int, int, int]:
