@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab.config import Cluster, LinkSpec, Node
 from lab.config.allocation import deal, seats_by_node
@@ -78,7 +78,7 @@ def _tasks(
     by_id: Mapping[str, Gpu],
 ) -> tuple[tuple[PlannedTask, ...], list[str], list[str]]:
     """The tasks, what they do not get, and why they get these CPUs."""
-    placed: dict[tuple[str, int], tuple[str, int, tuple[str, ...]]] = {}
+    placed = {}
     for node, seats in seats_by_node(cluster.jobs).items():
         cards = deal(node, cluster.nodes[node], seats)
         ids = held[node].ids
@@ -86,34 +86,30 @@ def _tasks(
             # Without GPUs (`--gpus none`) a node owns none, whatever it asks for.
             own = tuple(ids[card] for card in taken) if ids else ()
             _check_slices(seat.job, seat.index, own)
-            placed[seat.job, seat.index] = (node, cluster.port + position, own)
+            placed[seat.job, seat.index] = PlannedTask(
+                seat.job,
+                seat.index,
+                node,
+                cluster.port + position,
+                own,
+                shares_gpus=seat.share and bool(own),
+                gpu_memory_fraction=seat.fraction if own else None,
+            )
     order = [(job, index) for job in cluster.jobs for index in range(len(cluster.jobs[job].on))]
+    tasks = [placed[key] for key in order]
     shares, shortfalls = share_out(
-        [placed[key][0] for key in order],
+        [task.node for task in tasks],
         cluster.nodes,
         _cpu_ids(inventory),
         inventory.memory_bytes,
-        [_near(placed[key][2], by_id) for key in order],
+        [_near(task.gpus, by_id) for task in tasks],
     )
-    tasks = []
-    for (name, index), share in zip(order, shares, strict=True):
-        job = cluster.jobs[name]
-        node, port, own = placed[name, index]
-        task = PlannedTask(
-            job=name,
-            index=index,
-            node=node,
-            port=port,
-            gpus=own,
-            shares_gpus=job.share and bool(own),
-            gpu_memory_fraction=job.gpu_memory_fraction if own else None,
-            cpus=share.cpus,
-            cpuset=share.cpuset,
-            memory_bytes=share.memory_bytes,
-        )
-        tasks.append(task)
+    limited = tuple(
+        replace(task, cpus=share.cpus, cpuset=share.cpuset, memory_bytes=share.memory_bytes)
+        for task, share in zip(tasks, shares, strict=True)
+    )
     reasons = [f"{task.name}: {share.why}" for task, share in zip(tasks, shares, strict=True)]
-    return tuple(tasks), shortfalls, reasons
+    return limited, shortfalls, reasons
 
 
 def _cpu_ids(inventory: Inventory) -> Sequence[int] | None:
@@ -236,13 +232,10 @@ def _check_size(cluster: Cluster, inventory: Inventory, whole: int) -> None:
     if needed > whole:
         cut = sum(gpu.is_slice for gpu in inventory.gpus)
         also = f" and {cut} MIG slices, which are given only by UUID" if cut else ""
-        raise _too_small(cluster, needed, f"{plural(whole, 'GPU')}{also}")
-
-
-def _too_small(cluster: Cluster, needed: int, have: str) -> LabError:
-    return LabError(
-        f"{cluster.name!r} needs {plural(needed, 'GPU')}, and this box has {have}", WAYS_OUT
-    )
+        has = f"{plural(whole, 'GPU')}{also}"
+        raise LabError(
+            f"{cluster.name!r} needs {plural(needed, 'GPU')}, and this box has {has}", WAYS_OUT
+        )
 
 
 def _named(ids: Sequence[str], by_id: Mapping[str, Gpu]) -> str:
