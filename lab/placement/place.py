@@ -232,7 +232,7 @@ def _check_size(cluster: Cluster, inventory: Inventory, whole: int) -> None:
     if needed > whole:
         cut = sum(gpu.is_slice for gpu in inventory.gpus)
         also = f" and {cut} MIG slices, which are given only by UUID" if cut else ""
-        has = f"{plural(whole, 'GPU')}{also}"
+        has = plural(whole, "GPU") + also
         raise LabError(
             f"{cluster.name!r} needs {plural(needed, 'GPU')}, and this box has {has}", WAYS_OUT
         )

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from lab.config import parse_cluster
 from lab.errors import DescriptionError, InputError, LabError
-from lab.gpu import Inventory, take_inventory
+from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.render import (
@@ -29,7 +29,6 @@ from lab.render import (
     write,
 )
 from lab.render.emit import Block, Variable, compose_yaml
-from lab.units import GIB
 
 ROOT = Path(__file__).parents[2]
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -170,20 +169,6 @@ def test_the_source_is_named_from_the_rendered_file(
     assert relative.startswith("# Rendered from clusters/a.yaml by")
     monkeypatch.chdir("/")
     assert render_file(description, "index", relative_to=tmp_path) == relative
-
-
-def test_notices_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    render_file(ROOT / "clusters" / "book.yaml", "index", say=said.append)
-    assert said == []
-    description = tmp_path / "cluster.yaml"
-    description.write_text("version: 1\nname: m\nnodes: {a: {}}\njobs: {worker: {on: [a]}}\n")
-    notices = ("no driver", "no CPUs")
-    monkeypatch.setattr(
-        "lab.render.take_inventory", lambda *_: Inventory("none", (), 4, GIB, notices)
-    )
-    render_file(description, "auto", say=said.append)
-    assert said == list(notices)
 
 
 def test_nothing_is_written_of_a_description_with_faults(tmp_path: Path) -> None:
