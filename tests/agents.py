@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.task.forked import VARIABLE
-from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import State
 from lab.task.statuses import read_status
 from lab.task.volume import submit
@@ -136,7 +136,7 @@ class Stage:
         **more: object,
     ) -> Request:
         """Hand in a request."""
-        request = Request(run_id, experiment, program, args, self.cluster, **more)  # type: ignore[arg-type]
+        request = Request(run_id, RunSpec(experiment, program, args), self.cluster, **more)  # type: ignore[arg-type]
         submit(self.volume, request)
         return request
 

@@ -21,7 +21,7 @@ from lab.run.directory import RunDir, RunInfo
 from lab.run.run_queue import Turn, turn
 from lab.run.summary import Summary, TaskSummary, write_summary
 from lab.task.policy import OnFailure
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, end, train
 
@@ -287,7 +287,12 @@ def test_hostile_text_stays_text_in_a_notebook(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>\x1b[2J"
     directory = RunDir(tmp_path / "20261121-0810-async-7f3a")
     info = RunInfo(
-        directory.run_id, evil, state=State.FAILED, reason=evil, backend=evil, collected=True
+        directory.run_id,
+        RunSpec(evil),
+        state=State.FAILED,
+        reason=evil,
+        backend=evil,
+        collected=True,
     )
     directory.create(info)
     task = TaskSummary(

@@ -10,7 +10,7 @@ import pytest
 
 from lab.task.autorun import Autorun, report, train
 from lab.task.once import OnceError
-from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import Cause, State
 from lab.task.statuses import write_status
 from lab.task.volume import cancel, requests, submit
@@ -178,7 +178,7 @@ def test_a_run_under_way_is_followed_after_a_restart_of_this_service(volume: Vol
 
 
 def test_it_waits_for_the_run_of_somebody_else(volume: Volume) -> None:
-    other = Request("20260101-0000-sync-aaaa", "sync", "mnist_sync.py", (), CLUSTER)
+    other = Request("20260101-0000-sync-aaaa", RunSpec("sync", "mnist_sync.py"), CLUSTER)
     submit(volume, other)
     request, said = trained(volume, State.SUCCEEDED)
     assert said[0] == f"run {other.run_id} is under way; async starts after it"

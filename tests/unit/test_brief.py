@@ -11,13 +11,13 @@ import pytest
 from lab.run import brief
 from lab.run.brief import BriefView
 from lab.run.directory import RunInfo
-from lab.task.protocol import TaskStatus
+from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import State
 from tests.unit.fakes import record
 
 INFO = RunInfo(
     run_id="r",
-    experiment="async",
+    spec=RunSpec(experiment="async"),
     cluster={"worker": ["a:1", "b:1"]},
     hyperparameters={"epochs": 9},
 )

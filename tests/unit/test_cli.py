@@ -26,6 +26,7 @@ from lab.cli.catalogue import COMMANDS
 from lab.cli.failures import exit_code_of
 from lab.run.directory import RunDir, RunInfo
 from lab.task.files import write_atomically
+from lab.task.protocol import RunSpec
 from lab.task.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN
@@ -448,10 +449,7 @@ def test_listing_nothing(project: Path) -> None:
 
 
 def make_run(project: Path, run_id: str, reason: str = "") -> None:
-    info = RunInfo(
-        run_id, "async", state=State.FAILED, reason=reason, cluster=PLAN.cluster_spec(),
-        submitted_unix=1.0, collected=True,
-    )  # fmt: skip
+    info = RunInfo(run_id, RunSpec("async"), state=State.FAILED, reason=reason, cluster=PLAN.cluster_spec(), submitted_unix=1.0, collected=True)  # fmt: skip
     RunDir(project / "runs" / run_id).create(info)
 
 

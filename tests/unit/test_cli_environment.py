@@ -24,7 +24,7 @@ from lab.cli.inturn import in_turn
 from lab.errors import InputError, LabError
 from lab.run.directory import RunDir
 from lab.signals import INTERRUPTED
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, train, write_records
@@ -232,7 +232,7 @@ def test_a_second_run_is_refused_while_one_is_under_way(
 ) -> None:
     matching(environment)
     environment.tasks_do = lambda _volume, _request: None
-    environment.submit(Request("first", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("first", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     assert main(["run", "async", "--gpus", "none"]) == 1
     assert "error: run first is under way; wait" in capfd.readouterr().err
     # Nothing is left of it: no directory, no request, no place in the queue.
@@ -246,7 +246,7 @@ def test_with_wait_it_is_made_once_the_other_has_ended(
 ) -> None:
     matching(environment)
     environment.tasks_do = lambda _volume, _request: None
-    environment.submit(Request("first", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("first", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.tasks_do = train
     (first,) = environment.runs()
     ending = threading.Timer(1.0, lambda: train(environment.volume, first))
@@ -291,7 +291,7 @@ def under_way(volume: Volume, request: Request) -> None:
 
 
 def test_down_collects_first(backend: FakeBackend, environment: FakeEnvironment) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["down"]) == 0
     assert environment.is_down
@@ -301,7 +301,7 @@ def test_down_collects_first(backend: FakeBackend, environment: FakeEnvironment)
 def test_down_removes_nothing_that_it_could_not_collect(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     Path("runs").mkdir()
     Path("runs/r1").write_text("in the way")
@@ -321,7 +321,7 @@ def test_down_asks_before_it_ends_what_lives(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     environment.tasks_do = under_way
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
     assert main(words) == 2
@@ -337,7 +337,7 @@ def test_down_asks_before_it_ends_what_lives(
 def followed(environment: FakeEnvironment, *, ends: bool = True) -> Iterator[None]:
     """Run r1, under way, and a helper that brings it home once it was told to end, if it hears."""
     environment.tasks_do = under_way
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads.pop().join()
     assert main(["collect", "r1"]) == 0
     begun, over = threading.Event(), threading.Event()
@@ -380,7 +380,7 @@ def test_a_follower_that_has_stopped_holds_up_its_own_environment_only(
 ) -> None:
     other = FakeEnvironment(tmp_path / "other", project="other")
     other.root.mkdir()
-    other.submit(Request("r2", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    other.submit(Request("r2", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     other.threads[0].join()
     monkeypatch.setattr(backend, "all", lambda: [environment, other])
     monkeypatch.setattr("lab.cli.commands.down.FOLLOWER_S", 0.1)
@@ -407,7 +407,7 @@ def test_cancel_asks_the_tasks_of_the_run_to_end_and_collects_nothing(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     environment.tasks_do = under_way
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["cancel", "r1"]) == 0
     asked = json.loads(environment.volume.cancel("r1").read_text())
@@ -422,7 +422,7 @@ def test_cancel_of_no_run_is_the_newest_one(
     backend: FakeBackend, environment: FakeEnvironment
 ) -> None:
     for run_id in ("20260101-0000-async-aaaa", "20260202-0000-async-bbbb"):
-        environment.submit(Request(run_id, "async", "mnist_async.py", (), PLAN.cluster_spec()))
+        environment.submit(Request(run_id, RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
         environment.threads.pop().join()
         environment.tasks_do = under_way
     assert main(["cancel"]) == 0
@@ -437,7 +437,7 @@ def test_cancel_while_one_task_has_ended_still_asks_the_others(
         end(volume, request.run_id, "worker-0", State.SUCCEEDED)
 
     environment.tasks_do = one_has_ended
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["cancel", "r1"]) == 0
     assert environment.volume.cancel("r1").exists()
@@ -450,7 +450,7 @@ def test_cancel_of_a_run_that_has_ended_is_refused(
     environment: FakeEnvironment,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(words) == 2
     assert capfd.readouterr().err == "error: run r1 has ended; see it with `lab show r1`\n"
@@ -461,7 +461,7 @@ def test_cancel_of_an_unknown_run_is_refused(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     environment.tasks_do = under_way
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["cancel", "r2"]) == 2
     assert capfd.readouterr().err.startswith("error: ")
@@ -516,7 +516,7 @@ def test_an_interrupt_as_the_boot_of_a_run_ends_takes_it_down(
 def test_collect_one_and_all(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["collect", "last"]) == 0
     assert "every update counted" in capfd.readouterr().out
@@ -535,7 +535,7 @@ def test_collect_one_and_all(
 def test_listings(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["ls", "--json"]) == 0
     (row,) = json.loads(capfd.readouterr().out)
@@ -560,7 +560,7 @@ def test_ps_shows_a_reason_with_brackets_as_it_is(
             end(volume, request.run_id, task, State.FAILED, reason=reasons.get(task, "why"))
 
     environment.tasks_do = fail
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["ps"]) == 0
     out = capfd.readouterr().out
@@ -611,7 +611,7 @@ def test_a_large_file_stays_on_the_volume_until_all_sizes_are_collected(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("lab.task.shipping.MAX_FILE", 3)
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     (environment.volume.files("r1") / "large").write_text("large")
     environment.threads[0].join()
     assert main(["collect", "r1"]) == 1
@@ -636,7 +636,7 @@ def test_down_with_discard_keeps_no_volume(
     backend: FakeBackend, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lab.task.shipping.MAX_FILE", 3)
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     (environment.volume.files("r1") / "large").write_text("large")
     environment.threads[0].join()
     assert main(["collect", "r1"]) == 1

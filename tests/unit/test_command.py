@@ -10,7 +10,7 @@ import pytest
 
 from lab.task.command import argv, environ
 from lab.task.place import Place
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 
 PLACE = Place(
     project="p",
@@ -21,7 +21,7 @@ PLACE = Place(
     scripts=Path("/scripts"),
     data=Path("/data"),
 )
-ALONE = Request("r1", "old", "old.py", ("--steps", "5"), {"worker": ["tf1:1"]}, own=True)
+ALONE = Request("r1", RunSpec("old", "old.py", ("--steps", "5"), own=True), {"worker": ["tf1:1"]})
 TWO = {"worker": ["tf1:1", "tf2:1"]}
 
 

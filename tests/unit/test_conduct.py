@@ -26,7 +26,7 @@ from lab.run.launch import Order, prepare
 from lab.run.lifecycle import NoView
 from lab.run.summary import summarize
 from lab.task.experiments import EXPERIMENTS
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
 from lab.task.volume import NoSuchRun
 from tests.agents import PATIENCE_S, wait_for
@@ -325,7 +325,7 @@ def test_a_full_disk_before_the_submission_leaves_nothing(
 def test_an_environment_in_which_another_trains_by_now_stays_up(
     run: RunDir, environment: Told
 ) -> None:
-    other = Request("other", "async", "mnist_async.py", (), PLAN.cluster_spec())
+    other = Request("other", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
 
     def tasks(volume: Volume, request: Request) -> None:
         train(volume, request)
@@ -350,9 +350,7 @@ def test_an_environment_in_which_another_begins_just_then_stays_up(
         environment.submit(
             Request(
                 "other",
-                "async",
-                "mnist_async.py",
-                (),
+                RunSpec("async", "mnist_async.py"),
                 PLAN.cluster_spec(),
                 submitted_unix=submitted_unix,
             )

@@ -33,13 +33,13 @@ from lab.backends.process import Identity
 from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import LabError
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from tests.agents import wait_for
 from tests.unit.errors.test_errors_of_containers import an_engine, inspected
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment
 from tests.unit.test_cli import CLUSTER
 
-REQUEST = Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec())
+REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
 NOBODY = Identity(pid=2**22 + 1, started="1", boot="never")
 
 

@@ -14,7 +14,7 @@ from lab.cli.commands import fault
 from lab.run.directory import RunDir, RunInfo
 from lab.task import told_faults
 from lab.task.faults import parse
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from lab.task.states import State
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end
 from tests.unit.test_cli import CLUSTER
@@ -39,7 +39,7 @@ def submit(environment: FakeEnvironment, run_id: str, **more: float) -> None:
     spec = PLAN.cluster_spec()
     began = time.time() - 10
     environment.submit(
-        Request(run_id, "async", "p.py", (), spec, submitted_unix=began, **more)  # type: ignore[arg-type]
+        Request(run_id, RunSpec("async", "p.py"), spec, submitted_unix=began, **more)  # type: ignore[arg-type]
     )
 
 
@@ -153,7 +153,7 @@ def test_a_run_that_is_nowhere_under_way(
     monkeypatch.setattr(fault, "backends", list)
     info = RunInfo(
         "20260102-0000-async-bbbb",
-        "async",
+        RunSpec("async"),
         state=State.FAILED,
         project="mnist",
         submitted_unix=1.0,

@@ -29,6 +29,7 @@ from lab.figures.trace import Mark, Trace, from_first_step, samples_of, steps_of
 from lab.records import FIELDS
 from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import records_frame
+from lab.task.protocol import RunSpec
 
 SAMPLES = Path(__file__).parents[2] / "notebooks/samples"
 ZERO = 1000.0
@@ -44,7 +45,7 @@ def few_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def info(experiment: str = "async", **changes: Any) -> RunInfo:
     given = {"cluster": PS, "submitted_unix": ZERO, **changes}
-    return RunInfo("20260101-0000-async-aaaa", experiment, **given)
+    return RunInfo("20260101-0000-async-aaaa", RunSpec(experiment), **given)
 
 
 def records(*rows: Mapping[str, Any]) -> pd.DataFrame:

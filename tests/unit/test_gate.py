@@ -11,7 +11,7 @@ from lab.errors import InputError
 from lab.placement.start_schedule import check_joins, check_start, parse_start, untimely
 from lab.task.gate import Gate
 from lab.task.policy import OnFailure, Policy, outcome, parse_policy
-from lab.task.protocol import Attempt, Request, TaskStatus
+from lab.task.protocol import Attempt, Request, RunSpec, TaskStatus
 from lab.task.states import State
 from lab.task.verdicts import ahead, may_start_again, signal_name
 from lab.task.when import When, parse_when, span
@@ -28,7 +28,7 @@ class Clock:
 
 
 def request(**more: object) -> Request:
-    asked = Request("r1", "async", "mnist_async.py", (), CLUSTER)
+    asked = Request("r1", RunSpec("async", "mnist_async.py"), CLUSTER)
     return replace(asked, **more)  # type: ignore[arg-type]
 
 

@@ -19,7 +19,7 @@ from lab.run.homecoming import bring_all_home, bring_one_home
 from lab.run.launch import Order, prepare
 from lab.run.lifecycle import NoView
 from lab.task.experiments import EXPERIMENTS
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, write_records
@@ -244,7 +244,7 @@ def test_a_collection_among_agents_that_are_still_starting_is_revised(
     run: RunDir, environment: Breaking
 ) -> None:
     environment.breaks, environment.alive = 0, False
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     assert collect(run, environment) == []
     first = RunDir(run.path.parent / "r1")
     assert (first.read().state, first.read().reason) == (State.LOST, "its environment has gone")
@@ -267,7 +267,7 @@ def test_a_run_whose_model_did_not_come_is_not_complete(run: RunDir, environment
 
 def test_who_attaches_follows_a_stream_that_breaks_once(run: RunDir, environment: Breaking) -> None:
     environment = released(environment)
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
 
     @contextlib.contextmanager
     def view() -> Iterator[Kept]:

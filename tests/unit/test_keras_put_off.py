@@ -12,9 +12,9 @@ import pytest
 from lab.task.command import environ
 from lab.task.lazy_keras import give_back, put_off
 from lab.task.place import Place
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 
-REQUEST = Request("r1", "async", "mnist_async.py", (), {"worker": ["tf1:1"]})
+REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), {"worker": ["tf1:1"]})
 PLACE = Place(
     project="p",
     node="tf1",

@@ -17,7 +17,7 @@ from lab.run.directory import RunDir, RunInfo
 from lab.run.summary import summarize
 from lab.task.files import write_atomically
 from lab.task.output import MAX_LINE_BYTES
-from lab.task.protocol import TaskStatus
+from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import State
 
 PREFIX = "worker-0  | "
@@ -28,7 +28,9 @@ CHATTER = b"I0000 00:00:1795401475.885592      50 rpc.cc:35] an RPC was cancelle
 def run(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path / "runs" / "r")
     cluster = {"ps": ["tf1:1"], "worker": ["tf1:2"]}
-    made.create(RunInfo("r", "async", state=State.FAILED, reason="so it is", cluster=cluster))
+    made.create(
+        RunInfo("r", RunSpec("async"), state=State.FAILED, reason="so it is", cluster=cluster)
+    )
     for task, state in (("ps-0", State.CANCELLED), ("worker-0", State.FAILED)):
         made.status(task).parent.mkdir(exist_ok=True)
         write_atomically(made.status(task), TaskStatus(task, state).to_json())

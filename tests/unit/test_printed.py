@@ -10,6 +10,7 @@ import pytest
 from lab.cli import main
 from lab.run.directory import RunDir, RunInfo
 from lab.run.printed import MOST_PER_S, PrintedLines, readable
+from lab.task.protocol import RunSpec
 from lab.task.states import State
 from tests.unit.fakes import PLAN
 
@@ -103,7 +104,7 @@ def run(tmp_path: Path) -> RunDir:
     made.create(
         RunInfo(
             made.run_id,
-            "own",
+            RunSpec("own"),
             cluster=PLAN.cluster_spec(),
             state=State.SUCCEEDED,
             submitted_unix=1.0,

@@ -24,6 +24,7 @@ from lab.reproduce.statistics import Interval
 from lab.reproduce.view import counts, grouped, notes, reasons, verdicts_table
 from lab.run.directory import RunDir, RunInfo
 from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol import RunSpec
 from lab.task.states import State
 from tests.unit.reproducing import bare_run
 
@@ -32,12 +33,11 @@ def a_run(home: Path, records: list[object], **fields: Any) -> RunDir:
     run = RunDir(home / "20260101-0900-async-1a2b")
     info = RunInfo(
         run_id=run.run_id,
-        experiment="async",
+        spec=RunSpec(experiment="async", start={"worker-0": "after 5 steps"}),
         state=State.SUCCEEDED,
         seed=5,
         cluster={"ps": ["tf1:2222"], "worker": ["tf2:2222"]},
         hyperparameters={"epochs": 2, "global_steps": 0},
-        start={"worker-0": "after 5 steps"},
     )
     run.create(info)
     run.records("worker-0").parent.mkdir()

@@ -17,7 +17,7 @@ from lab.backends.locking import Busy, locked
 from lab.cli.sites import Site, in_turn
 from lab.errors import LabError
 from lab.run.run_queue import turn
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from lab.task.states import State
 from tests.agents import PATIENCE_S, ROOT, wait_for
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end
@@ -154,7 +154,7 @@ def test_a_run_that_waits_is_not_passed_by_one_that_does_not(
 def test_a_run_whose_client_has_gone_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "volume").mkdir()
     environment = FakeEnvironment(tmp_path / "volume", lambda _volume, _request: None)
-    request = Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec())
+    request = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
     environment.submit(request)
     said: list[str] = []
     order: list[str] = []

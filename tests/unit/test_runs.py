@@ -30,7 +30,7 @@ from lab.run.lifecycle import NoView
 from lab.run.summary import Summary, summarize, write_summary
 from lab.task.experiments import EXPERIMENTS
 from lab.task.parameters import hyperparameters, with_seed
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
@@ -236,7 +236,7 @@ def test_a_helperless_run_comes_home_once_and_again(
     tmp_path: Path, environment: FakeEnvironment
 ) -> None:
     environment.submit(
-        Request("r1", "async", "mnist_async.py", ("--epochs=1",), PLAN.cluster_spec())
+        Request("r1", RunSpec("async", "mnist_async.py", ("--epochs=1",)), PLAN.cluster_spec())
     )
     for thread in environment.threads:
         thread.join()
@@ -257,7 +257,7 @@ def test_a_helperless_run_comes_home_once_and_again(
 def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(
     tmp_path: Path, environment: FakeEnvironment
 ) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     for thread in environment.threads:
         thread.join()
     one, two = tmp_path / "one", tmp_path / "two"
@@ -277,7 +277,7 @@ def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(
 def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
     tmp_path: Path, environment: FakeEnvironment, lie: str
 ) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     for thread in environment.threads:
         thread.join()
     home = tmp_path / "runs"
@@ -301,7 +301,7 @@ def test_a_run_with_files_that_stay_is_not_noted_as_collected(
         train(volume, request)
 
     environment.tasks_do = leave
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     for thread in environment.threads:
         thread.join()
     bring_all_home(environment, tmp_path / "runs", lambda _line: None)
@@ -317,7 +317,7 @@ def test_an_environment_of_an_older_lab_knows_no_notes(
 
     monkeypatch.setattr(environment, "collected", refuse)
     monkeypatch.setattr(environment, "mark_collected", refuse)
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     for thread in environment.threads:
         thread.join()
     bring_all_home(environment, tmp_path / "runs", lambda _line: None, anywhere=True)
@@ -328,7 +328,7 @@ def test_a_run_under_way_comes_home_in_pieces(tmp_path: Path, environment: FakeE
     environment.tasks_do = lambda volume, request: write_records(
         volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)]
     )
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     home = tmp_path / "runs"
     assert bring_all_home(environment, home, lambda _line: None) == ["r1"]
@@ -363,9 +363,11 @@ def test_only_one_process_collects_a_run(run: RunDir) -> None:
 
 def test_a_run_is_found_by_a_unique_beginning(tmp_path: Path) -> None:
     for number, name in enumerate(("20260101-async-aa", "20260101-async-ab", "20260102-sync-aa")):
-        info = RunInfo(name, "async", started_unix=float(number), submitted_unix=float(number))
+        info = RunInfo(
+            name, RunSpec("async"), started_unix=float(number), submitted_unix=float(number)
+        )
         RunDir(tmp_path / name).create(info)
-    RunDir(tmp_path / "refused").create(RunInfo("refused", "async", started_unix=9.0))
+    RunDir(tmp_path / "refused").create(RunInfo("refused", RunSpec("async"), started_unix=9.0))
     (tmp_path / "notes").mkdir()
     assert find_run("last", tmp_path).run_id == "20260102-sync-aa"
     assert find_run("20260102", tmp_path).run_id == "20260102-sync-aa"
@@ -374,7 +376,7 @@ def test_a_run_is_found_by_a_unique_beginning(tmp_path: Path) -> None:
         find_run("20260101", tmp_path)
     with pytest.raises(InputError, match="no run 'x'"):
         find_run("x", tmp_path)
-    RunDir(tmp_path / "empty" / "refused").create(RunInfo("refused", "async"))
+    RunDir(tmp_path / "empty" / "refused").create(RunInfo("refused", RunSpec("async")))
     for folder in ("empty", "missing"):
         with pytest.raises(InputError, match=f"no run in .*{folder} has started"):
             find_run("last", tmp_path / folder)
@@ -389,7 +391,7 @@ def test_a_damaged_run_hides_no_other(
 ) -> None:
     good, bad = "20260101-0900-async-aaaa", "20260102-0900-async-bbbb"
     for name in (good, bad):
-        RunDir(tmp_path / name).create(RunInfo(name, "async", submitted_unix=1.0))
+        RunDir(tmp_path / name).create(RunInfo(name, RunSpec("async"), submitted_unix=1.0))
     RunDir(tmp_path / bad).info_path.write_text(damage)
     for word in (good, "last", "20260101"):
         assert find_run(word, tmp_path).run_id == good

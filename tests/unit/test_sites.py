@@ -16,7 +16,7 @@ from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
 from lab.run.directory import all_runs
 from lab.task.experiments import EXPERIMENTS
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from lab.task.states import State
 from tests.unit.fakes import PLAN, Boots, FakeBackend, FakeEnvironment
 
@@ -77,11 +77,10 @@ def test_where_nothing_is_up_the_placement_is_heeded_and_leftovers_come_home(
     dead.submit(
         Request(
             run_id="20260101-0900-async-1a2b",
-            experiment=wanted.name,
-            program=wanted.program,
-            args=(),
+            spec=RunSpec(
+                experiment=wanted.name, program=wanted.program, args=(), services=wanted.services
+            ),
             cluster=PLAN.cluster_spec(),
-            services=wanted.services,
         )
     )
     for thread in dead.threads:

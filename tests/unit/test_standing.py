@@ -19,7 +19,7 @@ from lab.errors import LabError
 from lab.run.directory import RunDir, RunInfo
 from lab.run.standing import GONE, NEVER_BEGAN, Volumes, is_followed, settle, standing
 from lab.task.files import write_atomically
-from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, train
@@ -64,16 +64,16 @@ def run(tmp_path: Path) -> RunDir:
 def info(state: State = State.STARTING, **more: object) -> RunInfo:
     return RunInfo(
         "r1",
-        "async",
+        RunSpec("async"),
         state=state,
         project="mnist",
         cluster=PLAN.cluster_spec(),
-        **{"started_unix": LONG_AGO, "submitted_unix": LONG_AGO, "backend": "local", **more},  # type: ignore[arg-type]
+        **{"started_unix": LONG_AGO, "submitted_unix": LONG_AGO, "backend": "local", **more},
     )
 
 
 def submit(environment: FakeEnvironment) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads.pop().join()
 
 

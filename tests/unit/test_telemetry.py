@@ -28,7 +28,7 @@ from lab.run.result import result
 from lab.run.summary import Summary, read_summary, summarize, write_summary
 from lab.run.telemetry import append_lines, next_due, sample_until, watched
 from lab.run.view import LiveView, PlainView
-from lab.task.protocol import TaskStatus
+from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, record
@@ -36,7 +36,7 @@ from tests.unit.fakes import PLAN, record
 CARDS = {"worker-0": ("GPU-a", "GPU-b"), "worker-1": ("GPU-b",)}
 INFO = RunInfo(
     run_id="r1",
-    experiment="async",
+    spec=RunSpec(experiment="async"),
     backend="local",
     state=State.TRAINING,
     cluster=PLAN.cluster_spec(),

@@ -20,6 +20,7 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 from lab.cli import main
 from lab.errors import LabError
 from lab.run.directory import RunDir, RunInfo
+from lab.task.protocol import RunSpec
 from lab.task.states import State
 from lab.tensorboard.files import EVENTS, grow, link, places, write_events
 from tests.agents import PATIENCE_S
@@ -33,7 +34,10 @@ def run(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path / RUN_ID)
     made.create(
         RunInfo(
-            RUN_ID, "async", cluster={"ps": ["a:1"], "worker": ["b:1", "c:1"]}, submitted_unix=1.0
+            RUN_ID,
+            RunSpec("async"),
+            cluster={"ps": ["a:1"], "worker": ["b:1", "c:1"]},
+            submitted_unix=1.0,
         )
     )
     (made.path / "tasks").mkdir()
@@ -175,7 +179,7 @@ def test_runs_are_followed_until_they_have_ended(
     monkeypatch.setattr(command, "_PERIOD_S", 0.001)
     write_events(run, print)
     ended = RunDir(tmp_path / "20261121-0900-async-bbbb")
-    ended.create(RunInfo(ended.run_id, "async", state=State.SUCCEEDED))
+    ended.create(RunInfo(ended.run_id, RunSpec("async"), state=State.SUCCEEDED))
     looks: list[str] = []
 
     def look(each: RunDir, _say: object) -> bool:

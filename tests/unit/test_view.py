@@ -16,7 +16,7 @@ from lab.run.directory import RunInfo
 from lab.run.result import result
 from lab.run.summary import summary_of
 from lab.run.view import LiveView, PlainView
-from lab.task.protocol import TaskStatus
+from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import State
 from tests.unit.fakes import PLAN, record
 from tests.unit.test_summary import INFO, TASKS, good, statuses
@@ -26,7 +26,9 @@ EVIL = "\x1b]0;owned\x07[bold red]no markup[/]"
 
 
 def info() -> RunInfo:
-    return RunInfo("r1", "async", cluster=PLAN.cluster_spec(), hyperparameters={"epochs": 5})
+    return RunInfo(
+        "r1", RunSpec("async"), cluster=PLAN.cluster_spec(), hyperparameters={"epochs": 5}
+    )
 
 
 def drawn(view: LiveView, width: int) -> list[str]:

@@ -21,13 +21,15 @@ from lab.backends.local.trees import remove_tree
 from lab.task import shipping
 from lab.task import volume as volumes
 from lab.task.frames import FrameError, frame, is_safe, read_frames
-from lab.task.protocol import Chunk, Entry, Request, TaskStatus, Volume, new_run_id
+from lab.task.protocol import Chunk, Entry, Request, RunSpec, TaskStatus, Volume, new_run_id
 from lab.task.states import State
 from lab.task.statuses import read_status, write_status
 from lab.task.volume import NoSuchRun, VolumeBusy, cancel, requests, ship, submit
 from tests.agents import PATIENCE_S, ROOT, wait_for
 
-REQUEST = Request("r1", "async", "p.py", ("--a", "b c"), {"ps": ["h:1"], "worker": ["h:2"]})
+REQUEST = Request(
+    "r1", RunSpec("async", "p.py", ("--a", "b c")), {"ps": ["h:1"], "worker": ["h:2"]}
+)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from lab.predict.network import Network, network
 from lab.predict.picture import read_picture
 from lab.run.directory import RunDir, RunInfo
 from lab.task.model import FILE, SavedModel
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from lab.task.states import State
 
 
@@ -71,7 +71,7 @@ def test_pictures_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_runs_without_a_model_or_data(tmp_path: Path) -> None:
-    request = Request("20260101-0000-async-aaaa", "async", "p.py", (), {"worker": ["a:1"]})
+    request = Request("20260101-0000-async-aaaa", RunSpec("async", "p.py"), {"worker": ["a:1"]})
     info = RunInfo.of_request(request, backend="compose", project="mnist")
     run = RunDir(tmp_path)
     for state in (State.TRAINING, State.SUCCEEDED, State.FAILED):

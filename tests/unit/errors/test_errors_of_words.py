@@ -13,7 +13,7 @@ import pytest
 from lab.cli import failures, main
 from lab.errors import LabError
 from lab.run.directory import RunDir, safe_run_id
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from lab.task.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, train
 from tests.unit.test_cli import CLUSTER
@@ -159,7 +159,7 @@ def submitted(environment: FakeEnvironment, backend: FakeBackend) -> Request:
     """A run on the volume that has not been collected, and does nothing."""
     backend.environment = environment
     cluster = {"ps": ["tf1:2222"], "worker": ["tf2:2222"]}
-    request = Request("20260101-0000-async-aaaa", "async", "mnist_async.py", (), cluster)
+    request = Request("20260101-0000-async-aaaa", RunSpec("async", "mnist_async.py"), cluster)
     environment.tasks_do = lambda volume, request: None
     environment.submit(request)
     for thread in environment.threads:

@@ -1,19 +1,38 @@
-"""What a run came to: its table, and what can be said of it as a whole."""
+"""Tables on a terminal: their cells, and the table of a run that has ended.
+
+All that comes from a task is sanitized, and never read as rich's markup.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TextIO
 
-from rich.console import Group
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.table import Table
 from rich.text import Text
 
 from lab.numbers import fixed
-from lab.run.cells import Cell, loss, percent, rate, seconds, share, state_cell, table, whole
-from lab.run.directory import Left
+from lab.run.run_info import Left
 from lab.run.summary import ResultSummary, Summary, TaskSummary
 from lab.task.states import State
 from lab.task.text import LONGEST_REASON, short, visible
+
+PIPE_WIDTH: Final = 200
+"""Columns of a table that goes into a file or a pipe."""
+
+STYLES: Final[Mapping[str, str]] = {
+    State.PENDING: "dim",
+    State.STARTING: "yellow",
+    State.READY: "yellow",
+    State.TRAINING: "cyan",
+    State.SUCCEEDED: "green",
+    State.FAILED: "bold red",
+    State.LOST: "bold red",
+    State.CANCELLED: "magenta",
+}
 
 LEFT_LINES: Final = 20
 """Files that were not collected and are named."""
@@ -28,6 +47,81 @@ _RESULT_WITH_GPU: Final = (
     ">gpu", ">time",
 )  # fmt: skip
 """The same where cards were sampled; narrower headings make room for theirs in 80 columns."""
+
+Cell = str | Text
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+    """A plain table; a column that begins with `>` is set flush right."""
+    found = table(*columns)
+    for row in rows:
+        # A text as such would be read as markup, and its brackets with it.
+        found.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
+    return found
+
+
+def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  (what rich draws)
+    """Print to stdout, or to stderr; a file or a pipe gets wide lines, which wrap nowhere."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    width = None if stream.isatty() else PIPE_WIDTH
+    Console(file=stream, width=width, highlight=False, soft_wrap=False).print(renderable)
+
+
+def width_of(stream: TextIO) -> int:
+    """The number of columns of a terminal, or of what a file or a pipe gets."""
+    return Console(file=stream).width if stream.isatty() else PIPE_WIDTH
+
+
+def table(*columns: str) -> Table:
+    """An empty table; a column that begins with `>` is set flush right."""
+    found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for column in columns:
+        right = column.startswith(">")
+        lines = column.removeprefix(">").split("\n")
+        found.add_column(
+            Text("\n".join(map(visible, lines))),
+            justify="right" if right else "left",
+            no_wrap=True,
+        )
+    return found
+
+
+def state_cell(state: str) -> Text:
+    """A state in its colour; what is none of the protocol's, as a fault."""
+    known = state in set(State)
+    return Text(visible(state), style=STYLES[State(state)] if known else "bold red")
+
+
+def whole(value: int | None) -> str:
+    """A count, with commas; nothing where there is none."""
+    return "" if value is None else f"{value:,}"
+
+
+def rate(value: float | None) -> str:
+    """A rate without decimals."""
+    return "" if value is None else fixed(value, 0)
+
+
+def loss(value: float | None) -> str:
+    """A loss with four decimals."""
+    return "" if value is None else fixed(value, 4)
+
+
+def seconds(value: float | None) -> str:
+    """A tenth of a second counts in a short run, and is too wide for a long one."""
+    if value is None:
+        return ""
+    return f"{fixed(value, 1 if value < 999.95 else 0)} s"  # noqa: PLR2004
+
+
+def percent(value: float | None) -> str:
+    """A share of one as per cent."""
+    return "" if value is None else f"{fixed(100 * value, 0)} %"
+
+
+def share(value: float | None) -> str:
+    """A share of one with four decimals."""
+    return "" if value is None else fixed(value, 4)
 
 
 def result(summary: Summary) -> Group:

@@ -1,22 +1,62 @@
-"""What the samples of a run's cards say: who holds which card, and the figures of each task.
+"""GPU metrics: the samples of a run's GPUs (`gpu.jsonl`), and the figures of each task.
 
-Nothing here asks a driver: `telemetry.py` does, and writes `gpu.jsonl`, which is read here.
+Whoever follows a run samples once a second, in a thread of its own. While no client follows, no
+sample is taken. No fault of the driver or of the disk ends the run.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lab.run.directory import RunInfo
+from lab.gpu import NvmlError
 from lab.run.progress import read_records
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.threads import signals_blocked
 
 if TYPE_CHECKING:
     from lab.gpu.sampler import Sample
+    from lab.run.collect import View
+
+PERIOD_S: Final = 1.0
+"""From one sample to the next."""
+
+PATIENCE_S: Final = 2.0
+"""So long the end of a run waits for a driver that does not answer."""
+
+_LONGEST_LINE: Final = 4096
+
+
+class Cards(Protocol):
+    """Cards that are open."""
+
+    def sample(self) -> Sequence[Sample]:
+        """What each of them does now."""
+
+
+Open = Callable[[Sequence[str]], AbstractContextManager[Cards]]
+"""Opens cards by their device ids."""
+
+
+class End(Protocol):
+    """An event that says that nobody follows any more."""
+
+    def is_set(self) -> bool:
+        """Whether it has come."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for it, for so many seconds; whether it has come."""
+
 
 Span = tuple[float, float]
 """A time from its first to its last moment, both in seconds since the epoch."""
@@ -115,8 +155,8 @@ def figures(
         trained: Task → from its first step record to its last.
     """
     tasks: dict[str, _Task] = {}
-    for (task, time), lines in groupby(_samples(records), _moment):
-        tasks.setdefault(task, _Task(trained.get(task))).add(time, list(lines))
+    for (task, moment), lines in groupby(_samples(records), _moment):
+        tasks.setdefault(task, _Task(trained.get(task))).add(moment, list(lines))
     return {name: task.figures() for name, task in tasks.items()}
 
 
@@ -199,3 +239,122 @@ def _amount(value: object) -> float | None:
 def _share(value: object) -> float | None:
     found = _amount(value)
     return found if found is not None and found <= 1 else None
+
+
+@contextmanager
+def watched(run: RunDir, info: RunInfo, view: View) -> Iterator[None]:
+    """Sample the cards of a run until the block ends; nothing at all where it holds none.
+
+    Args:
+        run: Whose `gpu.jsonl` grows.
+        info: Says which task holds which card.
+        view: Receives the newest figures, and one notice if sampling has to end early; from
+            another thread.
+    """
+    cards = cards_of(info)
+    if not cards or info.state.ended:
+        yield
+        return
+    end = threading.Event()
+    thread = threading.Thread(
+        target=sample_until,
+        args=(end, run.gpu_samples, cards, view),
+        name="lab-telemetry",
+        daemon=True,
+    )
+    with signals_blocked():
+        thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join(PATIENCE_S)
+
+
+def sample_until(
+    end: End,
+    path: Path,
+    cards: Mapping[str, Sequence[str]],
+    view: View,
+    *,
+    opened: Open | None = None,
+    clock: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> None:
+    """Append a line for each card and task to a file, once a second.
+
+    Args:
+        end: When to stop; a sample that is under way then is not written.
+        path: The file; it is made with the first sample.
+        cards: Task → device ids of its cards.
+        view: Receives each moment's figures, and one notice where sampling ends early.
+        opened: Opens the cards; by default through NVML.
+        clock: Seconds since the epoch.
+        monotonic: Seconds that never run back.
+    """
+    ids = tuple(dict.fromkeys(card for each in cards.values() for card in each))
+    try:
+        with (opened or _nvml)(ids) as open_cards:
+            due, answered = monotonic(), False
+            while not end.is_set():
+                moment, samples = clock(), open_cards.sample()
+                if end.is_set():
+                    return
+                answered = answered or bool(samples)
+                if not answered:  # the containers run on another box, for one
+                    view.notice("no GPU telemetry: this box has none of the run's cards")
+                    return
+                lines = lines_of(moment, samples, cards)
+                append_lines(path, lines)
+                view.gpus(use_now(lines))
+                due = next_due(due, monotonic())
+                end.wait(due - monotonic())
+    except NvmlError as error:
+        view.notice(f"no GPU telemetry from here on: {error.what}")
+    except OSError as error:
+        view.notice(f"no GPU telemetry from here on: {path.name}: {error.strerror or error}")
+
+
+def next_due(due: float, now: float) -> float:
+    """The next whole period behind `due` that is still to come; what was missed stays missed."""
+    return due + PERIOD_S * max(1, math.floor((now - due) / PERIOD_S) + 1)
+
+
+def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Append whole lines; half a line that a killed process has left is cut off before.
+
+    Raises:
+        OSError: They cannot be written; the file then ends with the last whole line before them.
+    """
+    data = "".join(json.dumps(line) + "\n" for line in lines).encode()
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        size = _cut_half_line(descriptor)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _cut_half_line(descriptor: int) -> int:
+    """Cut off what stands behind the last line end; the size that is left."""
+    size = os.fstat(descriptor).st_size
+    start = max(0, size - _LONGEST_LINE)
+    last = os.pread(descriptor, size - start, start)
+    if not last or last.endswith(b"\n"):
+        return size
+    size = start + last.rfind(b"\n") + 1
+    os.ftruncate(descriptor, size)
+    return size
+
+
+def _nvml(device_ids: Sequence[str]) -> AbstractContextManager[Cards]:
+    from lab.gpu.sampler import Sampler  # noqa: PLC0415  (NVML only for runs that hold a card)
+
+    return Sampler(device_ids)
