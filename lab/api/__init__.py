@@ -13,9 +13,9 @@ argument: `--runs-dir` is `runs_dir=`. TensorFlow is imported by the tasks alone
 
 from __future__ import annotations
 
-from lab.api.home import Run, find, runs
-from lab.api.placing import load, plan
-from lab.api.running import run
+from lab.api.planning import load, plan
+from lab.api.results import Run, find, runs
+from lab.api.training import run
 from lab.config import Cluster
 from lab.errors import DescriptionError, InputError, LabError
 from lab.placement.plan import Plan

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from lab.cli.output import print_json, say
+from lab.console import print_json, say
 from lab.errors import InputError
 from lab.outputs import check_output, write_output
 from lab.predict.answers import Answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from lab.cli.output import say
+from lab.console import say
 from lab.errors import InputError, LabError
 
 

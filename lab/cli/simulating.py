@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lab.cli.output import print_json, say
 from lab.config import Cluster, load_cluster
+from lab.console import print_json, say
 from lab.errors import InputError
 from lab.run.cells import percent, rate, show, table_of
 from lab.simulation import MEASURED, Box, Costs, Forecast, Shape, Way, least_bytes, simulate

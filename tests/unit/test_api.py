@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from lab import api
-from lab.api import running
 from lab.backends import Check, Say, no_check
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
@@ -57,7 +56,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = FakeEnvironment(tmp_path / "volume")
-    monkeypatch.setattr(running, "backends", lambda: [Boots("local", made)])
+    monkeypatch.setattr("lab.service.preparation.backends", lambda: [Boots("local", made)])
     yield made
     for thread in made.threads:
         thread.join(30)
@@ -132,7 +131,7 @@ def test_cards_are_sampled_while_it_is_followed(
         sampled.append(run.run_id)
         yield
 
-    monkeypatch.setattr(running, "watched", watched)
+    monkeypatch.setattr("lab.api.training.watched", watched)
     assert [api.run("async", quiet=quiet).id for quiet in (True, False)] == sampled
 
 

@@ -30,7 +30,7 @@ from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, train, write_records
 from tests.unit.test_cli import CLUSTER
 
-COMMANDS = ("cancel", "collect", "down", "logs", "ls", "ps", "run", "shell", "up")
+COMMANDS = ("cancel", "collect", "down", "logs", "ls", "ps", "shell", "up")
 
 
 @pytest.fixture
@@ -48,6 +48,7 @@ def backend(
     for name in COMMANDS:
         module = importlib.import_module(f"lab.cli.commands.{name}")
         monkeypatch.setattr(module, "backends", lambda: [made])
+    monkeypatch.setattr("lab.service.preparation.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts/mnist_async.py").write_text("")

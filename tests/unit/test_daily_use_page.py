@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli.outcome import judge
+from lab.console import say
 from lab.errors import LabError
 from lab.run.cells import show
 from lab.run.collect import RESERVED
@@ -15,6 +15,7 @@ from lab.run.directory import Left
 from lab.run.homecoming import unwatched
 from lab.run.launch import Order, prepare
 from lab.run.result import result
+from lab.service.outcome import check_succeeded
 from lab.task.appending import Written
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, TaskStatus, Volume
@@ -67,10 +68,10 @@ def test_a_file_that_cannot_be_collected_is_named_and_costs_no_other(
     show(result(summary))
     assert f"{name}: {reason}" in capsys.readouterr().out
     if not kept:
-        judge(run, summary)
+        check_succeeded(run, summary, say)
         return
     with pytest.raises(LabError, match=f"run {run.run_id}: files that were not collected: 1, "):
-        judge(run, summary)
+        check_succeeded(run, summary, say)
 
 
 def test_records_that_were_changed_after_their_task_had_ended(tmp_path: Path) -> None:

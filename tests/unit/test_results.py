@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli.outcome import judge
+from lab.console import say
 from lab.errors import LabError
 from lab.records import format_record, parse_record
 from lab.run.cells import show
@@ -17,6 +17,7 @@ from lab.run.launch import Order, prepare
 from lab.run.progress import TaskProgress
 from lab.run.result import result
 from lab.run.summary import Summary, summary_of
+from lab.service.outcome import check_succeeded
 from lab.task.experiments import EXPERIMENTS
 from lab.task.results import Result, result_of, unexpected
 from lab.task.states import State
@@ -99,7 +100,7 @@ def test_a_summary_holds_what_was_found_and_reads_it_back(run: RunDir) -> None:
         ("b", "worker-0", 9.99),
     ]
     assert Summary.from_json(whole.to_json()) == whole
-    judge(run, whole)
+    check_succeeded(run, whole, say)
 
 
 def test_the_newest_of_several_counts(run: RunDir) -> None:
@@ -112,7 +113,7 @@ def test_a_result_outside_its_band_is_no_success(
 ) -> None:
     whole = summary(run, replace(W, value=2.5), B)
     with pytest.raises(LabError, match=r"succeeded, but w is 2\.5, not 1\.95 to 2\.05; all that"):
-        judge(run, whole)
+        check_succeeded(run, whole, say)
     show(result(whole))
     said = capsys.readouterr().out
     assert "2.5, NOT 1.95 to 2.05" in said
@@ -124,7 +125,7 @@ def test_a_result_that_never_came_is_no_success(
 ) -> None:
     whole = summary(run, W)
     with pytest.raises(LabError, match="succeeded, but b was not found"):
-        judge(run, whole)
+        check_succeeded(run, whole, say)
     show(result(whole))
     assert "NOT FOUND" in capsys.readouterr().out
 

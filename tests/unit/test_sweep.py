@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import importlib
 import json
 import os
 import signal
@@ -37,8 +36,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Boots]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = Boots("local", made=FakeEnvironment(tmp_path / "volume"))
-    module = importlib.import_module("lab.cli.sweeping")
-    monkeypatch.setattr(module, "backends", lambda: [made])
+    monkeypatch.setattr("lab.service.preparation.backends", lambda: [made])
     yield made
     for thread in made.made.threads if made.made else ():
         thread.join(30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,8 +41,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     made = FakeEnvironment(tmp_path / "volume")
     made.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
     backend = FakeBackend("local", made)
-    module = importlib.import_module("lab.cli.commands.run")
-    monkeypatch.setattr(module, "backends", lambda: [backend])
+    monkeypatch.setattr("lab.service.preparation.backends", lambda: [backend])
     yield made
     for thread in made.threads:
         thread.join(30)

@@ -7,8 +7,8 @@ from typing import Annotated
 from lab.backends.choose import backends
 from lab.cli.arguments import Switch, Word
 from lab.cli.options import RunsDir
-from lab.cli.outcome import judge, tell
-from lab.cli.output import say
+from lab.cli.output import print_summary
+from lab.console import say
 from lab.errors import InterruptError
 from lab.run.directory import LAST, runs_dir
 from lab.run.homecoming import bring_one_home
@@ -17,6 +17,7 @@ from lab.run.standing import Volumes, settle
 from lab.run.summary import summarize
 from lab.run.telemetry import followed
 from lab.run.whereabouts import locate
+from lab.service.outcome import check_succeeded
 
 
 def command(
@@ -51,5 +52,5 @@ def command(
                 f"`lab attach {found.run.run_id}` follows it again, `lab cancel` ends it",
             ) from None
         say(f"environment {found.environment.project!r} stays up; `lab down` removes it")
-    tell(summary, json=json)
-    judge(found.run, summary)
+    print_summary(summary, json=json)
+    check_succeeded(found.run, summary, say)

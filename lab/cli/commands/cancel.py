@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from lab.backends.choose import backends
 from lab.cli.arguments import Word
 from lab.cli.options import RunsDir
-from lab.cli.output import say
+from lab.console import say
 from lab.errors import InputError
 from lab.run.directory import LAST, runs_dir
 from lab.run.project import default_name

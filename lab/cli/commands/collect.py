@@ -12,8 +12,7 @@ from lab.backends.locking import when_free
 from lab.cli.arguments import Switch, Word
 from lab.cli.inturn import in_turn
 from lab.cli.options import RunsDir
-from lab.cli.outcome import check_collected
-from lab.cli.output import say
+from lab.console import say
 from lab.errors import InputError
 from lab.run.cells import show
 from lab.run.directory import all_runs, runs_dir
@@ -23,6 +22,7 @@ from lab.run.project import default_name
 from lab.run.result import result
 from lab.run.standing import Volumes, is_followed, settle
 from lab.run.whereabouts import locate, reachable
+from lab.service.outcome import check_collected
 
 
 def command(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from lab.backends.choose import backends
 from lab.cli.arguments import Word, Words
 from lab.cli.options import AsJson, RunsDir
-from lab.cli.output import print_json, say
+from lab.console import print_json, say
 from lab.errors import InputError
 from lab.run.cells import show
 from lab.run.directory import RunDir, find_run, runs_dir

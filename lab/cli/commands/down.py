@@ -15,7 +15,7 @@ from lab.backends.locking import when_free
 from lab.cli.arguments import Switch, Word
 from lab.cli.inturn import in_turn
 from lab.cli.options import RunsDir
-from lab.cli.output import confirm, say
+from lab.console import confirm, say
 from lab.errors import InputError, LabError
 from lab.run.directory import RunDir, runs_dir, safe_run_id
 from lab.run.homecoming import bring_all_home, bring_one_home, left_on, say_kept

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson
-from lab.cli.output import print_json
+from lab.console import print_json
 from lab.errors import InputError
 from lab.run.cells import show, table, table_of
 from lab.task.experiments import EXPERIMENTS, Experiment

@@ -9,7 +9,7 @@ from lab.backends import Environment
 from lab.backends.choose import backends
 from lab.cli.arguments import Flag, Switch, Word
 from lab.cli.options import RunsDir
-from lab.cli.output import print_json, say
+from lab.console import print_json, say
 from lab.errors import InputError
 from lab.run.directory import LAST, runs_dir
 from lab.run.faulting import do, settle, wrong

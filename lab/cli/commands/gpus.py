@@ -20,7 +20,7 @@ from lab.backends.proof import judge
 from lab.cli.arguments import Switch
 from lab.cli.cards import Holders, Pinned, overview, pins
 from lab.cli.options import AsJson
-from lab.cli.output import print_json
+from lab.console import print_json
 from lab.errors import InputError, LabError
 from lab.gpu import Condition, Gpu, Inventory, survey
 from lab.gpu.model import DRIVER

@@ -9,9 +9,9 @@ from typing import Annotated
 from lab.backends.choose import backends, named
 from lab.cli.arguments import Flag, Switch, Word
 from lab.cli.options import EnvironmentName, RunsDir
-from lab.cli.output import say
 from lab.cli.times import moment
 from lab.cli.values import count
+from lab.console import say
 from lab.errors import InputError
 from lab.run.directory import RunDir, find_run, runs_dir
 from lab.run.printed import lines_of, prefixed, readable, tensorflow_notice

@@ -8,7 +8,7 @@ from typing import Annotated
 from lab.backends.choose import backends, named
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson
-from lab.cli.output import print_json
+from lab.console import print_json
 from lab.run.cells import show, table_of
 from lab.run.lifecycle import explain
 from lab.run.project import default_name

@@ -8,7 +8,7 @@ from typing import Annotated
 from lab.backends.choose import backends
 from lab.cli.arguments import Flag, Words
 from lab.cli.options import AsJson, Force, RunsDir
-from lab.cli.output import print_json, say
+from lab.console import print_json, say
 from lab.run.directory import find_run, runs_dir
 from lab.run.standing import Volumes
 

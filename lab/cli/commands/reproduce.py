@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from lab.backends.choose import AUTO
 from lab.cli.arguments import Flag, Switch, Word
 from lab.cli.options import BackendName, GpuMode, RunsDir
-from lab.cli.output import print_json, say
-from lab.cli.reproducing import Asked
 from lab.cli.values import one_of, whole
-from lab.config import load_cluster
+from lab.console import print_json, say
 from lab.errors import InputError, InterruptError, LabError, UnjudgedError
 from lab.reproduce.claims import ALL, GROUPS, NAMES, Source, load
-from lab.run import project
 from lab.run.cells import show
 from lab.run.directory import RunDir, find_run, runs_dir
+from lab.service.planning import Project
+from lab.service.reproduce import ReproduceOptions, plan_reproduction
 from lab.strict_json import dump
-from lab.sweep.made import Made
-from lab.sweep.making import make
-from lab.sweep.progress import counting
+from lab.sweep.runner import run_batches
 from lab.task.files import write_atomically
 from lab.task.parameters import MAX_SEED
 from lab.task.text import short, visible
@@ -92,50 +89,28 @@ def command(
         judged = [_judged(source, several, home, strict=name != ALL) for source in sources]
         _finish(judged, json=json)
         return
-    path = project.cluster_path(cluster or _DESCRIPTION)
-    root = project.find_root(path)
-    asked = Asked(
-        load_cluster(path),
-        path,
-        root,
-        backend,
-        gpus,
-        repeats or _REPEATS,
-        1 if seed is None else seed,
-        quick,
+    options = ReproduceOptions(
+        backend, gpus, repeats or _REPEATS, 1 if seed is None else seed, quick
     )
+    project = Project.load(cluster or _DESCRIPTION)
     judged = []
     for source in sources:
-        begun, stopped = _make(source, asked, home)
-        begun = [run for run in begun if run.path.is_dir()]  # others did not start
+        batches = plan_reproduction(options, source, project, home, say)
+        outcome = run_batches(batches, home, say)
+        begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
         if begun:
             judged.append(_judged(source, begun, home))
-        if stopped is not None:
-            _show(judged, json=json)
-            raise stopped
-    _finish(judged, json=json)
-
-
-def _make(
-    source: Source, asked: Asked, home: Path
-) -> tuple[list[RunDir], LabError | OSError | None]:
-    """Make a source's runs: all that were begun, and what has broken off the last of them."""
-    shares = asked.shares(source, home)
-    runs = sum(len(share.points) for share in shares)
-    begun: list[RunDir] = []
-    made: list[Made] = []
-    with counting(runs, say) as counter:
-        try:
-            for share in shares:
-                make(share, home, counter, made, begun)
-        except KeyboardInterrupt:
-            return begun, InterruptError(
-                f"interrupted in run {len(begun)} of {runs} for {source.name}",
+        if outcome.stopped is None:
+            continue
+        _show(judged, json=json)
+        if isinstance(outcome.stopped, KeyboardInterrupt):
+            total = sum(len(batch.points) for batch in batches)
+            raise InterruptError(
+                f"interrupted in run {len(outcome.begun)} of {total} for {source.name}",
                 "those that were made are at home, see `lab runs`",
             )
-        except (LabError, OSError) as error:
-            return begun, error
-    return begun, None
+        raise outcome.stopped
+    _finish(judged, json=json)
 
 
 def _find(word: str, home: Path) -> RunDir:
@@ -168,8 +143,8 @@ def _judged(
     from lab.reproduce.figures import read_figures  # noqa: PLC0415
     from lab.reproduce.judge import judge  # noqa: PLC0415
     from lab.reproduce.oracle import load_trainings, of_mode  # noqa: PLC0415
-    from lab.reproduce.recipes import role_of_run  # noqa: PLC0415
     from lab.reproduce.result import as_json  # noqa: PLC0415
+    from lab.reproduce.run_specs import role_of_run  # noqa: PLC0415
 
     by_role: dict[str, list[Any]] = {}
     for each in found:

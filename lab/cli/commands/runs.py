@@ -7,7 +7,7 @@ from typing import Final
 
 from lab.backends.choose import backends
 from lab.cli.options import AsJson, RunsDir
-from lab.cli.output import print_json, say
+from lab.console import print_json, say
 from lab.errors import LabError
 from lab.run.cells import show, state_cell, table_of
 from lab.run.directory import RunDir, all_runs, runs_dir

@@ -8,7 +8,7 @@ from typing import Annotated
 from lab.backends.choose import backends
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson, RunsDir
-from lab.cli.output import say
+from lab.console import say
 from lab.run.cells import show
 from lab.run.directory import find_run, runs_dir
 from lab.run.result import result

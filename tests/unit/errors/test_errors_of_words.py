@@ -18,7 +18,7 @@ from lab.task.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, train
 from tests.unit.test_cli import CLUSTER
 
-COMMANDS = ("attach", "cancel", "collect", "down", "logs", "run", "shell")
+COMMANDS = ("attach", "cancel", "collect", "down", "logs", "shell")
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ def backend(
     for name in COMMANDS:
         module = importlib.import_module(f"lab.cli.commands.{name}")
         monkeypatch.setattr(module, "backends", lambda: [made])
+    monkeypatch.setattr("lab.service.preparation.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "own.py").write_text("")
     (tmp_path / "scripts").mkdir()

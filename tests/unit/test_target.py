@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from lab.backends import Environment, Say
-from lab.cli import sites
-from lab.cli.planning import Draft
-from lab.cli.sites import Site, find_site
+from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
 from lab.run.directory import all_runs
+from lab.service import target as targets
+from lab.service.planning import PlanResult, Project
+from lab.service.target import Target, find_target
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, RunSpec
 from lab.task.states import State
@@ -31,41 +30,35 @@ class Dead(FakeBackend):
         return super().find(project)
 
 
-def site_of(backend: FakeBackend, home: Path, heed: Callable[[], None]) -> Site:
-    return find_site(
+CLUSTER = parse_cluster(
+    b"{version: 1, name: mnist, nodes: {tf1: {}}, jobs: {worker: {on: [tf1]}}}", "cluster.yaml"
+)
+WARNING = "warning: GPU 0 is in use"
+
+
+def target_of(backend: FakeBackend, home: Path, said: list[str]) -> Target:
+    return find_target(
         "auto",
-        Draft(PLAN, (), ""),
+        PlanResult(PLAN, (WARNING.removeprefix("warning: "),), ""),
+        Project(CLUSTER, home / "cluster.yaml", home),
         [backend],
-        description="cluster.yaml",
-        root=home,
-        home=home / "runs",
-        say=lambda _line: None,
-        heed=heed,
+        home / "runs",
+        say=said.append,
     )
-
-
-@dataclass
-class Heeded:
-    """Counts how often the placement was heeded."""
-
-    times: int = 0
-
-    def __call__(self) -> None:
-        self.times += 1
 
 
 def test_what_is_up_and_the_same_is_taken_as_it_is(tmp_path: Path) -> None:
     up = FakeEnvironment(tmp_path, cluster_sha256=PLAN.cluster_sha256)
-    heeded = Heeded()
-    site = site_of(FakeBackend(environment=up), tmp_path, heeded)
-    assert site.found is up
-    assert heeded.times == 0
+    said: list[str] = []
+    target = target_of(FakeBackend(environment=up), tmp_path, said)
+    assert target.found is up
+    assert WARNING not in said
 
 
 def test_what_is_up_and_another_one_is_refused(tmp_path: Path) -> None:
     up = FakeEnvironment(tmp_path, cluster_sha256="another")
     with pytest.raises(InputError, match="lab down"):
-        site_of(FakeBackend(environment=up), tmp_path, Heeded())
+        target_of(FakeBackend(environment=up), tmp_path, [])
 
 
 def test_where_nothing_is_up_the_placement_is_heeded_and_leftovers_come_home(
@@ -85,9 +78,9 @@ def test_where_nothing_is_up_the_placement_is_heeded_and_leftovers_come_home(
     )
     for thread in dead.threads:
         thread.join(30)
-    heeded = Heeded()
-    site = site_of(Dead(environment=dead), tmp_path, heeded)
-    assert (site.found, heeded.times) == (None, 1)
+    said: list[str] = []
+    target = target_of(Dead(environment=dead), tmp_path, said)
+    assert (target.found, said.count(WARNING)) == (None, 1)
     (run,) = all_runs(tmp_path / "runs")
     assert run.read().state is State.SUCCEEDED
 
@@ -102,16 +95,16 @@ def test_a_boot_is_proved_before_anybody_relies_on_it(
         assert plan is PLAN
         order.append("proved")
 
-    monkeypatch.setattr(sites, "prove", prove)
+    monkeypatch.setattr(targets, "prove", prove)
     made = FakeEnvironment(tmp_path)
-    site = Site(Boots(made=made), PLAN, tmp_path, None)
-    assert site.boot(lambda: order.append("relied on"), lambda _line: None) is made
+    target = Target(Boots(made=made), PLAN, tmp_path, None)
+    assert target.boot(lambda: order.append("relied on"), lambda _line: None) is made
     assert order == ["proved", "relied on"]
 
     def odd(*_words: object) -> None:
         raise LabError("worker-0 sees another card")
 
-    monkeypatch.setattr(sites, "prove", odd)
+    monkeypatch.setattr(targets, "prove", odd)
     with pytest.raises(LabError, match="another card"):
-        site.boot(lambda: order.append("relied on"), lambda _line: None)
+        target.boot(lambda: order.append("relied on"), lambda _line: None)
     assert len(order) == 2

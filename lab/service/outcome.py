@@ -1,9 +1,7 @@
-"""What a command says of a run that it has followed to its end."""
+"""Whether a run that has ended succeeded; if not, the last lines of the failed tasks' logs."""
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import sys
 from pathlib import Path
@@ -11,11 +9,11 @@ from typing import Final
 
 from rich.text import Text
 
-from lab.cli.output import say
+from lab.backends import Say
 from lab.errors import LabError
-from lab.run.cells import show, width_of
+from lab.run.cells import width_of
 from lab.run.directory import RunDir
-from lab.run.result import band, number, result
+from lab.run.result import band, number
 from lab.run.summary import Summary
 from lab.task.output import MAX_LINE_BYTES
 from lab.task.states import State
@@ -33,36 +31,19 @@ _CHATTER: Final = re.compile(
 """How lines of TensorFlow's own begin that tell of no fault; a log is full of them."""
 
 
-def tell(summary: Summary, *, json: bool) -> None:
-    """Print what a run came to; as JSON in the last line of stdout where that is asked for.
-
-    Where the terminal was closed nobody is left to tell, and the run has ended as it has.
-    """
-    try:
-        show(result(summary), to_stderr=json)
-        if json:
-            print(summary.to_json())
-        sys.stdout.flush()
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        # Python would try once more when it ends, and that would change the exit code.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def judge(run: RunDir, summary: Summary) -> None:
-    """See that the run succeeded; if not, show the last lines of each failed task's log.
+def check_succeeded(run: RunDir, summary: Summary, say: Say) -> None:
+    """Check that a run succeeded; if not, report the last lines of each failed task's log.
 
     Raises:
-        LabError: It did not succeed.
+        LabError: It did not succeed, its results are unexpected, or files were not collected.
     """
     if summary.state == State.SUCCEEDED:
-        _compare(run, summary)
+        _check_results(run, summary)
         check_collected(summary)
         return
     for task in summary.tasks:
         if task.state in {State.FAILED, State.LOST}:
-            _show_log(task.task, run.log(task.task))
+            _report_log(task.task, run.log(task.task), say)
     reason = f" ({summary.reason})" if summary.reason else ""
     raise LabError(
         f"run {run.run_id} {summary.state}{reason}", f"all that its tasks said is in {run.path}"
@@ -70,7 +51,7 @@ def judge(run: RunDir, summary: Summary) -> None:
 
 
 def check_collected(summary: Summary) -> None:
-    """See that no data of the run was left on its volume.
+    """Check that no file of the run was left on its volume.
 
     Raises:
         LabError: There is such a file.
@@ -84,8 +65,8 @@ def check_collected(summary: Summary) -> None:
         )
 
 
-def _compare(run: RunDir, summary: Summary) -> None:
-    """See that the experiment has found what it has to find."""
+def _check_results(run: RunDir, summary: Summary) -> None:
+    """Check that the experiment's results are as expected."""
     wrong = next((each for each in summary.results if not each.as_expected), None)
     if wrong is None:
         return
@@ -98,8 +79,8 @@ def _compare(run: RunDir, summary: Summary) -> None:
     )
 
 
-def _show_log(task: str, path: Path) -> None:
-    """Print the last lines of a task's log, each on one line of the terminal, and its path."""
+def _report_log(task: str, path: Path, say: Say) -> None:
+    """Report the last lines of a task's log, each on one line of the terminal, and its path."""
     width = width_of(sys.stderr)
     lines = _last_lines(path)
     for line in lines:

@@ -1,4 +1,4 @@
-"""What the runs of a sweep have come to."""
+"""The results of a sweep's runs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from lab.task.states import State
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class RunResult:
     """One run of a sweep, as it ended.
 
     Attributes:
-        point: What was asked for.
-        summary: What it came to.
+        point: Its point of the grid.
+        summary: Its summary.
     """
 
     point: Point
@@ -51,6 +51,6 @@ class Made:
         return found
 
 
-def names(made: Sequence[Made]) -> list[str]:
+def names(results: Sequence[RunResult]) -> list[str]:
     """All figures that some run has measured, in the order in which they came."""
-    return list(dict.fromkeys(name for each in made for name in each.figures()))
+    return list(dict.fromkeys(name for each in results for name in each.figures()))

@@ -1,4 +1,4 @@
-"""Which runs a source needs, and which of its kinds a run that exists already is."""
+"""Which runs a source needs, and which role an existing run has."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _ROLE: Final = "run"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """One kind of run, as it is made.
+class RecipeSpec:
+    """How the runs of one role are made.
 
     Attributes:
         experiment: The experiment.
         flags: The program's flags, without the seed.
         start: Task to the moment at which it starts.
-        faults: What is done to it, a line each.
+        faults: The faults that are injected, a line each.
     """
 
     experiment: str
@@ -44,21 +44,20 @@ class Wanted:
     start: Mapping[str, str]
     faults: tuple[str, ...]
 
-    def argv(self, seed: int) -> tuple[str, ...]:
-        """The words for its program."""
-        words = {**self.flags, "seed": seed}
-        return tuple(f"--{name}={value}" for name, value in words.items())
+    def argv(self) -> tuple[str, ...]:
+        """The arguments for its program, without the seed."""
+        return tuple(f"--{name}={value}" for name, value in self.flags.items())
 
 
-def wanted(recipe: Recipe, *, quick: bool) -> Wanted:
+def spec_of(recipe: Recipe, *, quick: bool) -> RecipeSpec:
     """How the runs of a role are made."""
     if not quick:
-        return Wanted(recipe.experiment, recipe.flags, recipe.start, recipe.faults)
+        return RecipeSpec(recipe.experiment, recipe.flags, recipe.start, recipe.faults)
     flags = {**recipe.flags, **recipe.quick_flags}
-    return Wanted(recipe.quick, flags, recipe.start, recipe.faults)
+    return RecipeSpec(recipe.quick, flags, recipe.start, recipe.faults)
 
 
-def crews(source: Source) -> list[int | None]:
+def worker_counts(source: Source) -> list[int | None]:
     """The numbers of workers that a source's runs have; each needs an environment of its own."""
     return list(dict.fromkeys(recipe.workers for recipe in source.recipes.values()))
 
@@ -79,10 +78,10 @@ def role_of_point(point: Point) -> str:
 
 
 def role_of_run(run: RunFigures, source: Source) -> str | None:
-    """The role that a run has for a source; None: it answers to none of its claims.
+    """The role that a run has for a source; None: no claim is about it.
 
-    What the whole run was asked for is judged by claims, so that it need not be as the recipe says.
-    The others have to be: a training that is slowed less, or longer, tells of something else.
+    The claims themselves check the flags of the whole run, so these may differ from the recipe.
+    A run of any other role must match its recipe: another slowdown gives other results.
     """
     try:
         start = _moments(run.start)
@@ -100,7 +99,7 @@ def role_of_run(run: RunFigures, source: Source) -> str | None:
             fits = (
                 start == _moments(recipe.start)
                 and faults == frozenset(map(parse, recipe.faults))
-                and any(_has_flags(run, wanted(recipe, quick=quick)) for quick in (False, True))
+                and any(_has_flags(run, spec_of(recipe, quick=quick)) for quick in (False, True))
             )
         if fits:
             return role
@@ -111,7 +110,7 @@ def _moments(start: Mapping[str, str]) -> dict[str, When]:
     return {task: parse_when(moment) for task, moment in start.items()}
 
 
-def _has_flags(run: RunFigures, asked: Wanted) -> bool:
+def _has_flags(run: RunFigures, asked: RecipeSpec) -> bool:
     known = EXPERIMENTS[asked.experiment].flags
     return all(
         run.parameters.get(name) == known[name].parse(str(value))

@@ -1,47 +1,59 @@
-"""From Python's arguments to the words of the command line, checked as there."""
+"""From Python's arguments to those of the command line, with the same checks."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from lab.errors import InputError
 from lab.placement.start_schedule import parse_start
+from lab.run import project
 from lab.run.faulting import asked
-from lab.task.experiments import Experiment
+from lab.run.program import names_a_program
 from lab.task.faults import Fault
 from lab.task.policy import Policy, parse_policy
-from lab.task.text import suggestion
+from lab.task.text import short, suggestion
 
 T = TypeVar("T")
 
 
-def program_words(experiment: Experiment, flags: Mapping[str, object]) -> tuple[str, ...]:
-    """The flags of a program as it is started with them: `--epochs=3`.
+def program_args(experiment: str, flags: Mapping[str, object]) -> tuple[str, ...]:
+    """The arguments of an experiment's program: `--epochs=3`.
 
     Args:
-        experiment: The experiment.
+        experiment: The experiment, or a program of the user's own, whose flags are not known.
         flags: Name to value; True and False where the program has a switch.
 
     Raises:
-        InputError: The program has no such flag, or it does not take that value.
+        InputError: There is no such experiment, the program has no such flag, or it does not take
+            that value.
     """
-    words = []
+    if names_a_program(experiment):
+        for name, value in flags.items():
+            raise InputError(
+                f"{name!r} is no argument of run, and the flags of {short(Path(experiment).name)}"
+                " are not known here",
+                f"give them as args=[{f'--{name}={value}'!r}]",
+            )
+        return ()
+    known = project.experiment(experiment).flags
+    found = []
     for name, value in flags.items():
-        flag = experiment.flags.get(name)
+        flag = known.get(name)
         if flag is None:
             raise InputError(
-                f"{experiment.name!r} has no flag {name!r}",
-                f"{suggestion(name, experiment.flags)}see `lab experiments {experiment.name}`",
+                f"{experiment!r} has no flag {name!r}",
+                f"{suggestion(name, known)}see `lab experiments {experiment}`",
             )
         raw = str(value).lower() if isinstance(value, bool) else str(value)
         parsed = read(name, flag.parse, raw)
         if not flag.is_switch:
-            words.append(f"--{name}={raw}")
+            found.append(f"--{name}={raw}")
         elif parsed is True:
-            words.append(f"--{name}")
-    return tuple(words)
+            found.append(f"--{name}")
+    return tuple(found)
 
 
 def policy(text: str | None) -> Policy | None:

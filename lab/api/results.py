@@ -1,4 +1,4 @@
-"""Runs at home, and what they left."""
+"""Runs in the local run store, and their results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.api.placing import AnyPath
+from lab.api.planning import AnyPath
 from lab.run import directory
 from lab.run.cells import loss, share, whole
 from lab.run.cells import seconds as _seconds
@@ -24,7 +24,7 @@ _COLUMNS: Final = ("task", "state", "local steps", "global step", "loss", "accur
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run at home: a name for its directory, which is read anew at each question.
+    """A run in the local run store; its directory is read anew at each access.
 
     Attributes:
         directory: The directory, and what each file in it is called.
@@ -117,11 +117,11 @@ def find(word: str, runs_dir: AnyPath | None = None) -> Run:
         InputError: No run, or several, fit.
         LabError: A `run.json` there is unreadable.
     """
-    return Run(directory.find_run(word, home(runs_dir)))
+    return Run(directory.find_run(word, store(runs_dir)))
 
 
 def runs(runs_dir: AnyPath | None = None) -> list[Run]:
-    """All runs at home, the oldest first.
+    """All runs in the local run store, the oldest first.
 
     Args:
         runs_dir: Where runs are kept; None: `LAB_RUNS_DIR`, or `./runs`.
@@ -129,10 +129,10 @@ def runs(runs_dir: AnyPath | None = None) -> list[Run]:
     Raises:
         LabError: A `run.json` there is unreadable.
     """
-    return [Run(each) for each in directory.all_runs(home(runs_dir))]
+    return [Run(each) for each in directory.all_runs(store(runs_dir))]
 
 
-def home(runs_dir: AnyPath | None) -> Path:
+def store(runs_dir: AnyPath | None) -> Path:
     """Where runs are kept.
 
     Raises:

@@ -1,14 +1,14 @@
-"""A cluster description, and where its tasks would run."""
+"""A cluster config, and the nodes on which its tasks would run."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from lab.cli import planning
 from lab.config import Cluster, load_cluster
 from lab.placement.plan import Plan
-from lab.run import project
+from lab.run.project import DEFAULT_CLUSTER, cluster_path, find_root
+from lab.service.planning import Project, make_plan
 
 AnyPath = str | os.PathLike[str]
 
@@ -34,15 +34,22 @@ def plan(cluster: Cluster | AnyPath | None = None, gpus: str = "none") -> Plan:
         InputError: The description or the mode is wrong.
         LabError: The box is too small, or its driver does not answer.
     """
-    return planning.draft(described(cluster)[0], gpus, explain=False).plan
+    model, _ = _config(cluster)
+    return make_plan(model, gpus).plan
 
 
-def described(cluster: Cluster | AnyPath | None) -> tuple[Cluster, Path | None]:
-    """The description, and the file that it stands in; None: it stands in none that is known.
+def project(cluster: Cluster | AnyPath | None) -> Project:
+    """A config, and the project that it belongs to.
 
     Raises:
-        InputError: There is no such file, or it has faults.
+        InputError: There is no such file, it is invalid, or it lies in no project.
     """
+    model, path = _config(cluster)
+    return Project(model, path, find_root(path or Path(DEFAULT_CLUSTER)))
+
+
+def _config(cluster: Cluster | AnyPath | None) -> tuple[Cluster, Path | None]:
+    """The config, and its file; None for a config in memory."""
     if isinstance(cluster, Cluster):
         return cluster, None
     path = _default() if cluster is None else Path(cluster)
@@ -50,9 +57,9 @@ def described(cluster: Cluster | AnyPath | None) -> tuple[Cluster, Path | None]:
 
 
 def _default() -> Path:
-    """The description of this directory, or that of the project around it: a notebook's."""
-    here = Path(project.DEFAULT_CLUSTER)
+    """The config of this directory, or that of the project around it: a notebook's."""
+    here = Path(DEFAULT_CLUSTER)
     if here.exists():
         return here
-    around = project.find_root(here) / project.DEFAULT_CLUSTER
-    return around if around.exists() else project.cluster_path(None)
+    around = find_root(here) / DEFAULT_CLUSTER
+    return around if around.exists() else cluster_path(None)

@@ -1,0 +1,85 @@
+"""From a source's run specs to its batches of runs, one batch for each number of workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lab.backends import Say
+from lab.reproduce.claims import Source
+from lab.reproduce.run_specs import points, role_of_point, spec_of, worker_counts
+from lab.run.launch import Order
+from lab.service.planning import Project
+from lab.service.preparation import PreparedRun, RunOptions, prepare_run
+from lab.service.sweep import make_batch, without_repeats
+from lab.sweep.grid import Point
+from lab.sweep.runner import Batch
+from lab.task.faults import parse
+
+
+@dataclass(frozen=True, slots=True)
+class ReproduceOptions:
+    """What a user asks of a reproduction.
+
+    Attributes:
+        backend: The backend's name, or `auto`.
+        gpus: How GPUs are pinned.
+        repeats: Runs of each role.
+        seed: The seed of the first repeat; each further one adds 1.
+        quick: Whether the quick listings are run.
+    """
+
+    backend: str
+    gpus: str
+    repeats: int
+    seed: int
+    quick: bool
+
+
+def plan_reproduction(
+    options: ReproduceOptions, source: Source, project: Project, runs_dir: Path, say: Say
+) -> list[Batch]:
+    """Plan a source's runs, one batch for each number of workers; nothing is started.
+
+    Args:
+        options: What the user asks for.
+        source: The claims, and the recipes of the runs.
+        project: The project.
+        runs_dir: The local run store.
+        say: Receives the chosen backend, notices and warnings, each once.
+
+    Raises:
+        LabError: A run does not fit the config or the host, or no backend can be used.
+    """
+    once = without_repeats(say)
+
+    def batch(workers: int | None) -> Batch:
+        resized = project.with_workers(workers)
+        runs = points(source, options.repeats, workers)
+        prepared: dict[str, PreparedRun] = {}
+        planned = None
+        for role in map(role_of_point, runs):
+            if role not in prepared:
+                wanted = _run_options(options, source, role)
+                prepared[role] = prepare_run(wanted, resized, runs_dir, say=once, planned=planned)
+                planned = prepared[role].planned  # the roles share an environment
+
+        def order(point: Point) -> Order:
+            request = prepared[role_of_point(point)].order
+            return replace(request, argv=(*request.argv, f"--seed={options.seed + point.repeat}"))
+
+        return make_batch(next(iter(prepared.values())), runs, order, once)
+
+    return [batch(workers) for workers in worker_counts(source)]
+
+
+def _run_options(options: ReproduceOptions, source: Source, role: str) -> RunOptions:
+    spec = spec_of(source.recipes[role], quick=options.quick)
+    return RunOptions(
+        experiment=spec.experiment,
+        args=spec.argv(),
+        backend=options.backend,
+        gpus=options.gpus,
+        start=spec.start,
+        faults=[parse(line) for line in spec.faults],
+    )

@@ -1,0 +1,105 @@
+"""From the options of a sweep to its batches of runs, one batch an environment."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+from lab.backends import Say
+from lab.run import project as project_files
+from lab.run.launch import Order
+from lab.run.run_queue import turn
+from lab.service.planning import Project
+from lab.service.preparation import PreparedRun, RunOptions, prepare_run
+from lab.sweep.grid import Point, check_over, grid
+from lab.sweep.runner import Batch
+from lab.task.parameters import MAX_SEED, hyperparameters
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """What a user asks of a sweep.
+
+    Attributes:
+        run: What holds for each of its runs.
+        over: The values of each quantity that is varied.
+        repeats: Runs at each point.
+        seed: The seed of the first repeat, where the user gives none; each further one adds 1, so
+            that every setting is tried with the same seeds.
+    """
+
+    run: RunOptions
+    over: Mapping[str, tuple[str, ...]]
+    repeats: int
+    seed: int = field(default_factory=lambda: secrets.randbelow(MAX_SEED))
+
+
+def plan_sweep(options: SweepOptions, project: Project, runs_dir: Path, say: Say) -> list[Batch]:
+    """Plan all runs; nothing is started.
+
+    Args:
+        options: What the user asks for.
+        project: The project.
+        runs_dir: The local run store.
+        say: Receives the chosen backend, notices and warnings, each once.
+
+    Raises:
+        InputError: A quantity or a value is wrong.
+        LabError: A number of workers does not fit the config or the host, or no backend can be
+            used here.
+    """
+    experiment = project_files.experiment(options.run.experiment)
+    given = hyperparameters(experiment, options.run.args)
+    check_over(options.over, experiment, given)
+    seed = given.get("seed")
+    first_seed = seed if isinstance(seed, int) else options.seed
+    once = without_repeats(say)
+
+    def order(request: Order, point: Point) -> Order:
+        argv = (*experiment.args, *options.run.args, *point.flags)
+        if "seed" in experiment.flags:
+            argv = (*argv, f"--seed={first_seed + point.repeat}")
+        return replace(request, argv=argv)
+
+    batches = []
+    for workers, group in groupby(grid(options.over, options.repeats), lambda each: each.workers):
+        points = list(group)
+        first = replace(options.run, args=(*options.run.args, *points[0].flags))
+        prepared = prepare_run(first, project.with_workers(workers), runs_dir, say=once)
+        batches.append(make_batch(prepared, points, partial(order, prepared.order), once))
+    return batches
+
+
+def make_batch(
+    prepared: PreparedRun, points: Sequence[Point], order: Callable[[Point], Order], say: Say
+) -> Batch:
+    """A batch of runs in the environment of a prepared run.
+
+    Args:
+        prepared: A run of the batch.
+        points: The points of the grid.
+        order: The request at a point.
+        say: Receives the chosen backend, notices and warnings.
+
+    Raises:
+        LabError: No backend can be used here, or another environment has this name.
+    """
+    target = prepared.find_target(say)
+    alone = partial(turn, target.backend, target.plan.name, wait=False, say=say)
+    return Batch(points, order, target.found, target.boot, alone)
+
+
+def without_repeats(say: Say) -> Say:
+    """A callback that passes each line on once."""
+    seen: set[str] = set()
+
+    def once(line: str) -> None:
+        if line not in seen:
+            seen.add(line)
+            say(line)
+
+    return once
