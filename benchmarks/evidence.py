@@ -27,8 +27,8 @@ from benchmarks.scaling_tables import table
 from benchmarks.steps import STEPS
 from benchmarks.trainings import ROOT, json_records
 from lab.reproduce.statistics import differ
-from lab.run.result import result
 from lab.run.summary import Summary
+from lab.run.tables import result
 from tests.oracle import prediction_band
 
 FOLDER: Final = ROOT / "docs/evidence"

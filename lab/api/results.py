@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lab.api.planning import AnyPath
-from lab.run import directory
-from lab.run.cells import loss, share, whole
-from lab.run.cells import seconds as _seconds
-from lab.run.directory import RunDir, RunInfo
+from lab.run import store as run_store
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.run.summary import Summary, read_summary, summarize
+from lab.run.tables import loss, share, whole
+from lab.run.tables import seconds as _seconds
 from lab.task.text import LONGEST_REASON, short, visible
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def find(word: str, runs_dir: AnyPath | None = None) -> Run:
         InputError: No run, or several, fit.
         LabError: A `run.json` there is unreadable.
     """
-    return Run(directory.find_run(word, store(runs_dir)))
+    return Run(run_store.find_run(word, store(runs_dir)))
 
 
 def runs(runs_dir: AnyPath | None = None) -> list[Run]:
@@ -129,7 +130,7 @@ def runs(runs_dir: AnyPath | None = None) -> list[Run]:
     Raises:
         LabError: A `run.json` there is unreadable.
     """
-    return [Run(each) for each in directory.all_runs(store(runs_dir))]
+    return [Run(each) for each in run_store.all_runs(store(runs_dir))]
 
 
 def store(runs_dir: AnyPath | None) -> Path:
@@ -138,7 +139,7 @@ def store(runs_dir: AnyPath | None) -> Path:
     Raises:
         InputError: It is there and is no directory.
     """
-    return directory.runs_dir(None if runs_dir is None else str(runs_dir))
+    return run_store.runs_dir(None if runs_dir is None else str(runs_dir))
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

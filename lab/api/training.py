@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 from lab.api.args import faults as read_faults
 from lab.api.args import policy, program_args, schedule
@@ -15,18 +16,19 @@ from lab.backends.choose import AUTO, BACKENDS, LOCAL
 from lab.config import Cluster
 from lab.console import say
 from lab.errors import InputError, LabError
-from lab.run.brief import watching
-from lab.run.cells import seconds, whole
-from lab.run.cells import share as percentage
-from lab.run.directory import RunDir
-from lab.run.lifecycle import View
+from lab.run.collect import View
+from lab.run.gpu_metrics import watched
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.run.summary import Summary
-from lab.run.telemetry import watched
+from lab.run.tables import seconds, whole
+from lab.run.tables import share as percentage
+from lab.run.view import brief
 from lab.service.outcome import check_succeeded
 from lab.service.preparation import RunOptions, prepare_run
 from lab.service.run import RunInterruptedError, execute
 from lab.sweep.runner import NoticeView
-from lab.task.protocol import STALL_S
+from lab.task.protocol import STALL_S, RunSpec
 from lab.task.results import is_number
 
 
@@ -93,27 +95,29 @@ def run(
         if value is not None and not (is_number(value) and math.isfinite(value) and value >= 0):
             mend = "give one, such as 30; 0: no limit"
             raise InputError(f"{name}: {value!r} is no number of seconds", mend)
+    own_args = (args,) if isinstance(args, str) else args
+    spec = RunSpec(
+        str(experiment),
+        args=(*program_args(str(experiment), flags), *own_args),
+        stall_s=stall,
+        start=schedule(start),
+    )
     options = RunOptions(
-        experiment=str(experiment),
-        args=(*program_args(str(experiment), flags), *((args,) if isinstance(args, str) else args)),
+        spec=spec,
         backend=backend,
         gpus=gpus,
         share=share,
         data_dir=None if data_dir is None else str(data_dir),
         keep=keep,
         wait=wait,
-        stall_s=stall,
         ready_s=ready_within,
         on_failure=policy(on_failure),
-        start=schedule(start),
         faults=read_faults(faults),
     )
     report = _quiet if quiet else say
     prepared = prepare_run(options, project(cluster), store(runs_dir), say=report)
     try:
-        made, summary = execute(
-            prepared, view=lambda run: _view(run, quiet=quiet), say=report, warn=say
-        )
+        made, summary = execute(prepared, view=partial(_view, quiet=quiet), say=report, warn=say)
     except RunInterruptedError as interrupt:
         made = interrupt.run
         say(f"run {made.run_id} was interrupted; what it left is in {made.path}")
@@ -125,11 +129,10 @@ def run(
 
 
 @contextmanager
-def _view(run: RunDir, *, quiet: bool) -> Iterator[View]:
+def _view(run: RunDir, info: RunInfo, *, quiet: bool) -> Iterator[View]:
     """The view of a run, with its GPUs sampled meanwhile."""
-    info = run.read()
-    shown: AbstractContextManager[View] = nullcontext(NoticeView(say))
-    with shown if quiet else watching(info, say) as view, watched(run, info, view):
+    shown: AbstractContextManager[View] = NoticeView(say) if quiet else brief(info, say)
+    with shown as view, watched(run, info, view):
         yield view
 
 

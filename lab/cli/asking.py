@@ -19,8 +19,9 @@ from lab.predict.network import Network
 from lab.predict.picture import read_picture
 from lab.predict.source import answering, saved_model, test_set
 from lab.predict.terminal import Screen, scores_table
-from lab.run.directory import RunDir, RunInfo, find_run, runs_dir
 from lab.run.project import check_data_dir
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir, find_run, runs_dir
 from lab.run.summary import summarize
 from lab.task.data import Floats, scaled
 from lab.task.model import SavedModel
@@ -68,15 +69,14 @@ class _Asked:
     def headline(self) -> str:
         """The run and its model, in one line."""
         updates = f"{self.saved.global_step:,} updates"
-        return (
-            f"run {self.info.run_id}: {self.info.experiment}, {self.network.kind} after {updates}"
-        )
+        trained = f"{self.info.spec.experiment}, {self.network.kind} after {updates}"
+        return f"run {self.info.run_id}: {trained}"
 
     def as_json(self) -> dict[str, Any]:
         """The same for a program."""
         return {
             "run_id": self.info.run_id,
-            "experiment": self.info.experiment,
+            "experiment": self.info.spec.experiment,
             "model": self.network.kind,
             "global_step": self.saved.global_step,
             "parameters": self.name,

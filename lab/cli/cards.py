@@ -12,7 +12,7 @@ from rich.text import Text
 
 from lab.gpu import Gpu, Inventory, Pair, Process
 from lab.gpu.verification import Verdict, Word
-from lab.run.cells import table_of
+from lab.run.tables import table_of
 from lab.task.text import clipped, visible
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`

@@ -6,9 +6,8 @@ import errno
 import os
 import sys
 
-from lab.run.cells import show
-from lab.run.result import result
 from lab.run.summary import Summary
+from lab.run.tables import result, show
 
 
 def print_summary(summary: Summary, *, json: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from lab.config import Cluster, load_cluster
 from lab.console import print_json, say
 from lab.errors import InputError
-from lab.run.cells import percent, rate, show, table_of
+from lab.run.tables import percent, rate, show, table_of
 from lab.simulation import MEASURED, Box, Costs, Forecast, Shape, Way, least_bytes, simulate
 from lab.task.text import short
 

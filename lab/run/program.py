@@ -7,13 +7,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError
 from lab.run.python_source import SUFFIX, Conversion, check_syntax, cluster_flags
-from lab.task.protocol import Entry
+from lab.task.protocol import Entry, RunSpec
 from lab.task.text import short
 
 MAX_FILES: Final = 1000
@@ -43,9 +43,6 @@ class OwnProgram:
         programs: Task to its program, where each task has its own; else empty.
         data: Data files that a listing names, relative to its directory.
         converted: File to what it became, where a listing is written in Python 2.
-        listing: Whether it is run as it was printed, with TensorFlow 1's API.
-        faithful: Whether a listing's polls of 30 seconds stay as they were.
-        mend: Whether the known faults of printed synchronous programs are mended.
     """
 
     folder: Path
@@ -56,9 +53,10 @@ class OwnProgram:
     programs: Mapping[str, Entry] = field(default_factory=dict)
     data: tuple[Path, ...] = ()
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
-    listing: bool = False
-    faithful: bool = False
-    mend: bool = False
+
+    def complete(self, spec: RunSpec) -> RunSpec:
+        """A specification with what is known of the program."""
+        return replace(spec, own=True, cluster_flags=self.cluster_flags, programs=self.programs)
 
     def copy_to(self, program: Path, data: Path, original: Path) -> None:
         """Copy it; a directory is made where something goes into it.
@@ -134,7 +132,6 @@ def read_program(word: str, *, listing: bool = False, argv: Sequence[str] = ()) 
         programs=several,
         data=find_data_files(first.parent, trees.values(), argv) if listing else (),
         converted=converted,
-        listing=listing,
     )
 
 

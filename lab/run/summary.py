@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Any
 
 from lab.errors import LabError
-from lab.run.directory import Left, RunDir, RunInfo
-from lab.run.gpu_use import NO_FIGURES, Figures, read_figures
+from lab.run.gpu_metrics import NO_FIGURES, Figures, read_figures
 from lab.run.progress import TaskProgress, read_progress
-from lab.run.typed import convert
+from lab.run.run_info import Left, RunInfo, convert
+from lab.run.store import RunDir
 from lab.strict_json import dump, parse
 from lab.task.experiments import EXPERIMENTS
 from lab.task.files import read_regular, write_atomically
@@ -237,7 +237,7 @@ def summary_of(
     gpus: Mapping[str, Figures] = MappingProxyType({}),
 ) -> Summary:
     """Put together what a run came to; a pure function."""
-    workers = [task for task in info.task_names() if not info.is_service(task)]
+    workers = [task for task in info.task_names() if not info.spec.is_service(task)]
     steps = [value.highest for value in progress.values() if value.highest is not None]
     final = next((value for value in progress.values() if value.probe is not None), None)
     ended = [status.ended_unix for status in statuses.values() if status.ended_unix is not None]
@@ -246,7 +246,7 @@ def summary_of(
     known = [first for first in firsts if first is not None]
     return Summary(
         run_id=info.run_id,
-        experiment=info.experiment,
+        experiment=info.spec.experiment,
         backend=info.backend,
         state=info.state.value,
         reason=info.reason,
@@ -258,7 +258,7 @@ def summary_of(
         updates_conserved=_conserved(info, final, [progress[task] for task in workers], statuses),
         updates_lost=_lost(final),
         steps_redone=_redone(list(progress.values())),
-        resumed_from=info.resumed_from,
+        resumed_from=info.spec.resumed_from,
         accuracy=final.final_accuracy if final else None,
         wall_s=_rounded(stopped - info.started_unix) if stopped else None,
         first_step_s=(
@@ -284,7 +284,7 @@ def _results(info: RunInfo, progress: Mapping[str, TaskProgress]) -> list[Result
         for task, value in progress.items()
         for each in value.results.values()
     ]
-    experiment = None if info.own else EXPERIMENTS.get(info.experiment)
+    experiment = None if info.spec.own else EXPERIMENTS.get(info.spec.experiment)
     if experiment is None or info.state is not State.SUCCEEDED:
         return found
     names = {each.name for each in found}
@@ -303,8 +303,8 @@ def _conserved(
         return None
     if final.probe != final.probe_global_step:
         return False
-    experiment = None if info.own else EXPERIMENTS.get(info.experiment)
-    if experiment is None or not experiment.steps_add_up or info.resumed_from:
+    experiment = None if info.spec.own else EXPERIMENTS.get(info.spec.experiment)
+    if experiment is None or not experiment.steps_add_up or info.spec.resumed_from:
         return True
     ends = [statuses[worker.task] for worker in workers if worker.task in statuses]
     if any(end.attempt or end.state is not State.SUCCEEDED for end in ends):

@@ -11,10 +11,9 @@ from rich.text import Text
 
 from lab.backends import Say
 from lab.errors import LabError
-from lab.run.cells import width_of
-from lab.run.directory import RunDir
-from lab.run.result import band, number
+from lab.run.store import RunDir
 from lab.run.summary import Summary
+from lab.run.tables import band, number, width_of
 from lab.task.output import MAX_LINE_BYTES
 from lab.task.states import State
 from lab.task.text import short, visible

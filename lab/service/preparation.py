@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lab.backends import Backend, Say
@@ -13,19 +13,18 @@ from lab.errors import InputError
 from lab.placement import start_schedule as schedule
 from lab.placement.plan import Plan
 from lab.run import project as project_files
-from lab.run import resume
-from lab.run.directory import RunDir, find_run
 from lab.run.faulting import check_followed, settle
-from lab.run.launch import Order, Terms
+from lab.run.prepare import Submission, check_resumable, end_of, inherited
 from lab.run.program import OwnProgram, names_a_program, read_program
 from lab.run.standing import Ask, Volumes, told
+from lab.run.store import RunDir, find_run
 from lab.service.planning import PlanResult, Project, make_plan
 from lab.service.target import Target, find_target
 from lab.task.experiments import Experiment
 from lab.task.faults import Fault, concrete, parse
 from lab.task.parameters import defaults, hyperparameters
 from lab.task.policy import OnFailure, Policy
-from lab.task.protocol import READY_S, STALL_S
+from lab.task.protocol import READY_S, RunSpec
 from lab.task.when import parse_when
 from lab.tf_versions import CURRENT
 
@@ -35,8 +34,9 @@ class RunOptions:
     """What a user asks of a run: the options of `lab run`, the arguments of `lab.api.run`.
 
     Attributes:
-        experiment: An experiment, or the path of the user's own program.
-        args: The program's arguments, beside the experiment's own.
+        spec: What holds for the run itself, as far as the user gives it; its `experiment` may be
+            the path of the user's own program, and `args` and `start` are added to those of the
+            experiment and the config.
         backend: The backend's name, or `auto`.
         gpus: How GPUs are pinned.
         explain: Report why each node has its GPUs and each task its CPUs.
@@ -46,20 +46,14 @@ class RunOptions:
         keep: Whether a booted environment stays up.
         detach: Whether to leave the run as soon as it is submitted.
         wait: Whether to wait for other runs of the environment; otherwise they are an error.
-        stall_s: Seconds without a step after which the run has failed; 0: no limit.
         ready_s: Seconds within which every program must be ready; None: the default.
         on_failure: What a failed task means to the run; None: the experiment's policy.
-        start: Task to start time, beside the config's.
         faults: Faults to inject, beside those of the experiment and the config.
-        listing: Run the program as it was printed, with TensorFlow 1's API.
-        faithful: Of a listing: keep polls of 30 seconds and old checkpoints.
-        mend: Of a listing: fix the known faults of printed synchronous programs.
         tensorflow: The TensorFlow version of the user's own program; None: the default.
         resume: The run whose checkpoints this one starts from.
     """
 
-    experiment: str
-    args: Sequence[str] = ()
+    spec: RunSpec
     backend: str = AUTO
     gpus: str = AUTO
     explain: bool = False
@@ -69,14 +63,9 @@ class RunOptions:
     keep: bool = False
     detach: bool = False
     wait: bool = False
-    stall_s: float = STALL_S
     ready_s: float | None = None
     on_failure: Policy | None = None
-    start: Mapping[str, str] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
-    listing: bool = False
-    faithful: bool = False
-    mend: bool = False
     tensorflow: str | None = None
     resume: str | None = None
 
@@ -91,7 +80,7 @@ class PreparedRun:
         runs_dir: The local run store.
         planned: The placement.
         known: All backends.
-        order: The request; its `data_dir` is a path of this host.
+        order: The run; its `data_dir` is a path of this host.
     """
 
     options: RunOptions
@@ -99,7 +88,7 @@ class PreparedRun:
     runs_dir: Path
     planned: PlanResult
     known: Sequence[Backend]
-    order: Order
+    order: Submission
 
     def find_target(self, say: Say, warn: Say | None = None) -> Target:
         """Choose where the run is made; see `lab.service.target.find_target`.
@@ -119,15 +108,16 @@ class PreparedRun:
             share=self.options.share,
         )
 
-    def order_for(self, target: Target) -> Order:
-        """The request with the data's path as a task of the target sees it.
+    def order_for(self, target: Target) -> Submission:
+        """The run with the data's path as a task of the target sees it.
 
         Raises:
             InputError: A container cannot see it.
         """
-        data = Path(self.order.data_dir) if self.order.data_dir else None
+        spec = self.order.spec
+        data = Path(spec.data_dir) if spec.data_dir else None
         inside = project_files.data_dir_inside(data, target.backend.name, self.project.root)
-        return replace(self.order, data_dir=inside)
+        return replace(self.order, spec=replace(spec, data_dir=inside))
 
 
 def prepare_run(
@@ -160,43 +150,37 @@ def prepare_run(
             tensorflow=experiment.tensorflow,
             explain=say if options.explain else None,
         )
-    terms = _terms(options, experiment, project.cluster, planned.plan, own=own is not None, say=say)
-    argv: tuple[str, ...] = (*experiment.args, *options.args)
+    spec = replace(
+        options.spec, experiment=experiment.name, data_dir="" if data is None else str(data)
+    ).completed(experiment)
+    spec = spec if own is None else own.complete(spec)
+    spec = _resolve(spec, options, experiment, project.cluster, planned.plan, say=say)
     known = backends()
     resumed_run = None
     if options.resume is not None:
         resumed_run = find_run(options.resume, runs_dir)
         stands = Volumes(lambda: known)
-        argv = _resumed_argv(resumed_run, experiment, options.args, data, ask=stands, say=say)
-    _check_joins(experiment, argv, planned.plan, terms.start, data)
+        own_args = options.spec.args
+        args = _resumed_args(resumed_run, experiment, own_args, data, ask=stands, say=say)
+        spec = replace(spec, args=args)
+    _check_joins(experiment, spec, planned.plan, data)
     if options.detach:
-        check_followed(map(concrete, terms.faults))
-    order = Order(
-        experiment=experiment,
-        argv=argv,
-        plan=planned.plan,
-        root=project.root,
-        cluster_file=project.path,
-        data_dir="" if data is None else str(data),
-        program=own,
-        terms=terms,
-        resumes=resumed_run,
-    )
+        check_followed(map(concrete, spec.faults))
+    order = Submission(spec, planned.plan, project.root, project.path, own, resumed_run)
     return PreparedRun(options, project, runs_dir, planned, known, order)
 
 
 def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnProgram | None]:
     """The experiment, and the user's own program where it is none of the registry."""
-    name = options.experiment
-    for flag, given in (("--faithful", options.faithful), ("--mend", options.mend)):
-        if given and not options.listing:
+    spec, name = options.spec, options.spec.experiment
+    for flag, given in (("--faithful", spec.faithful), ("--mend", spec.mend)):
+        if given and not spec.listing:
             raise InputError(f"{flag} is for printed programs", "add --listing, or leave it out")
     if names_a_program(name):
-        own = read_program(name, listing=options.listing, argv=options.args)
-        own = replace(own, faithful=options.faithful, mend=options.mend)
+        own = read_program(name, listing=spec.listing, argv=spec.args)
         tensorflow = options.tensorflow or CURRENT.tensorflow
         return project_files.experiment_of(own, project.cluster, tensorflow), own
-    if options.listing:
+    if spec.listing:
         what = f"--listing: {name} is an experiment of the lab"
         raise InputError(what, "name the path of a printed program")
     wanted = project_files.experiment(name)
@@ -209,21 +193,21 @@ def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnP
     return wanted, None
 
 
-def _terms(
+def _resolve(
+    spec: RunSpec,
     options: RunOptions,
     experiment: Experiment,
     cluster: Cluster,
     plan: Plan,
     *,
-    own: bool,
     say: Say,
-) -> Terms:
+) -> RunSpec:
     """Combine the options with what the config and the experiment say.
 
     Raises:
         InputError: The start schedule, the policy or a fault does not fit.
     """
-    moments = {**cluster.start, **options.start}
+    moments = {**cluster.start, **spec.start}
     schedule.check_start(moments, [task.name for task in plan.tasks])
     joins = [task for task, text in moments.items() if parse_when(text).steps is not None]
     if experiment.gang and joins:
@@ -232,16 +216,17 @@ def _terms(
             "give it a time, such as 10s",
         )
     policy = options.on_failure or experiment.policy
-    if policy.on_failure is OnFailure.CONTINUE and not (own or experiment.steps_add_up):
+    if policy.on_failure is OnFailure.CONTINUE and not (spec.own or experiment.steps_add_up):
         raise InputError(
             f"experiment {experiment.name!r} cannot go on without one of its workers",
             "take --on-failure fail, or restart",
         )
     ready_s = options.ready_s
     if ready_s is None:
-        ready_s = 0.0 if own else READY_S  # a user's own program may never report that it is ready
-    return Terms(
-        stall_s=options.stall_s,
+        # A user's own program may never report that it is ready.
+        ready_s = 0.0 if spec.own else READY_S
+    return replace(
+        spec,
         ready_s=ready_s,
         start=moments,
         on_failure=policy.on_failure,
@@ -249,42 +234,36 @@ def _terms(
         faults=settle(
             [*map(parse, (*experiment.faults, *cluster.faults)), *options.faults],
             {task.name: task.node for task in plan.tasks},
-            options.stall_s,
+            spec.stall_s,
             say,
         ),
     )
 
 
-def _check_joins(
-    experiment: Experiment,
-    argv: Sequence[str],
-    plan: Plan,
-    start: Mapping[str, str],
-    data: Path | None,
-) -> None:
+def _check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path | None) -> None:
     """Check that training reaches every step after which a worker joins.
 
     Raises:
         InputError: One of the steps never comes.
         DataError: The data cannot be read.
     """
-    joins = any(parse_when(text).steps is not None for text in start.values())
+    joins = any(parse_when(text).steps is not None for text in spec.start.values())
     if not experiment.steps_add_up or not joins:
         return
-    parameters = defaults(experiment) | hyperparameters(experiment, argv)
+    parameters = defaults(experiment) | hyperparameters(experiment, spec.args)
     epochs, batch_size = parameters.get("epochs"), parameters.get("batch_size")
     if not isinstance(epochs, int) or not isinstance(batch_size, int):
         return  # the program refuses them
     all_steps = parameters.get("global_steps") or 0
     schedule.check_joins(
-        start,
+        spec.start,
         [task.name for task in plan.tasks if task.job == schedule.WORKER],
         own_steps=0 if all_steps else epochs * (_training_images(data) // batch_size),
         all_steps=all_steps,
     )
 
 
-def _resumed_argv(
+def _resumed_args(
     run: RunDir,
     experiment: Experiment,
     own: Sequence[str],
@@ -308,16 +287,16 @@ def _resumed_argv(
         DataError: The data cannot be read.
     """
     stands = told(run, ask, say)
-    info = resume.check_resumable(run, experiment, None if data is None else str(data), stands)
+    info = check_resumable(run, experiment, None if data is None else str(data), stands)
     given = hyperparameters(experiment, own)
     if "checkpoint_dir" in given:
         raise InputError(
             f"--resume takes the checkpoints of run {run.run_id}", "leave out --checkpoint_dir"
         )
-    argv = (*resume.inherited(info, given), *own)
+    argv = (*inherited(info, given), *own)
     parameters = defaults(experiment) | hyperparameters(experiment, argv)
     if experiment.steps_add_up:
-        argv += tuple(resume.end_of(info, parameters, lambda: _training_images(data)))
+        argv += tuple(end_of(info, parameters, lambda: _training_images(data)))
     return argv
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from lab.backends import Say
 from lab.reproduce.claims import Source
 from lab.reproduce.run_specs import points, role_of_point, spec_of, worker_counts
-from lab.run.launch import Order
+from lab.run.prepare import Submission
 from lab.service.planning import Project
 from lab.service.preparation import PreparedRun, RunOptions, prepare_run
 from lab.service.sweep import make_batch, without_repeats
 from lab.sweep.grid import Point
 from lab.sweep.runner import Batch
 from lab.task.faults import parse
+from lab.task.protocol import RunSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,10 @@ def plan_reproduction(
                 prepared[role] = prepare_run(wanted, resized, runs_dir, say=once, planned=planned)
                 planned = prepared[role].planned  # the roles share an environment
 
-        def order(point: Point) -> Order:
+        def order(point: Point) -> Submission:
             request = prepared[role_of_point(point)].order
-            return replace(request, argv=(*request.argv, f"--seed={options.seed + point.repeat}"))
+            args = (*request.spec.args, f"--seed={options.seed + point.repeat}")
+            return replace(request, spec=replace(request.spec, args=args))
 
         return make_batch(next(iter(prepared.values())), runs, order, once)
 
@@ -76,10 +78,8 @@ def plan_reproduction(
 def _run_options(options: ReproduceOptions, source: Source, role: str) -> RunOptions:
     spec = spec_of(source.recipes[role], quick=options.quick)
     return RunOptions(
-        experiment=spec.experiment,
-        args=spec.argv(),
+        spec=RunSpec(spec.experiment, args=spec.argv(), start=spec.start),
         backend=options.backend,
         gpus=options.gpus,
-        start=spec.start,
         faults=[parse(line) for line in spec.faults],
     )

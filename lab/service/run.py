@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager
 from functools import partial
 
 from lab.backends import Say
+from lab.run.collect import View
 from lab.run.conduct import conduct
-from lab.run.directory import RunDir
-from lab.run.launch import prepare
-from lab.run.lifecycle import View
+from lab.run.prepare import prepare
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.run.summary import Summary
 from lab.service.preparation import PreparedRun
 from lab.service.target import Target, run_in_turn
@@ -31,7 +32,7 @@ class RunInterruptedError(KeyboardInterrupt):
 def execute(
     prepared: PreparedRun,
     *,
-    view: Callable[[RunDir], AbstractContextManager[View]],
+    view: Callable[[RunDir, RunInfo], AbstractContextManager[View]],
     say: Say,
     warn: Say | None = None,
 ) -> tuple[RunDir, Summary]:
@@ -69,7 +70,7 @@ def execute(
                 found=target.found,
                 keep=options.keep,
                 detach=options.detach,
-                view=lambda: view(run),
+                view=partial(view, run),
                 say=say,
             )
         except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab.backends import Say
 from lab.run import project as project_files
-from lab.run.launch import Order
+from lab.run.prepare import Submission
 from lab.run.run_queue import turn
 from lab.service.planning import Project
 from lab.service.preparation import PreparedRun, RunOptions, prepare_run
@@ -52,30 +52,31 @@ def plan_sweep(options: SweepOptions, project: Project, runs_dir: Path, say: Say
         LabError: A number of workers does not fit the config or the host, or no backend can be
             used here.
     """
-    experiment = project_files.experiment(options.run.experiment)
-    given = hyperparameters(experiment, options.run.args)
+    asked = options.run.spec
+    experiment = project_files.experiment(asked.experiment)
+    given = hyperparameters(experiment, asked.args)
     check_over(options.over, experiment, given)
     seed = given.get("seed")
     first_seed = seed if isinstance(seed, int) else options.seed
     once = without_repeats(say)
 
-    def order(request: Order, point: Point) -> Order:
-        argv = (*experiment.args, *options.run.args, *point.flags)
+    def order(request: Submission, point: Point) -> Submission:
+        args = (*experiment.args, *asked.args, *point.flags)
         if "seed" in experiment.flags:
-            argv = (*argv, f"--seed={first_seed + point.repeat}")
-        return replace(request, argv=argv)
+            args = (*args, f"--seed={first_seed + point.repeat}")
+        return replace(request, spec=replace(request.spec, args=args))
 
     batches = []
     for workers, group in groupby(grid(options.over, options.repeats), lambda each: each.workers):
         points = list(group)
-        first = replace(options.run, args=(*options.run.args, *points[0].flags))
+        first = replace(options.run, spec=replace(asked, args=(*asked.args, *points[0].flags)))
         prepared = prepare_run(first, project.with_workers(workers), runs_dir, say=once)
         batches.append(make_batch(prepared, points, partial(order, prepared.order), once))
     return batches
 
 
 def make_batch(
-    prepared: PreparedRun, points: Sequence[Point], order: Callable[[Point], Order], say: Say
+    prepared: PreparedRun, points: Sequence[Point], order: Callable[[Point], Submission], say: Say
 ) -> Batch:
     """A batch of runs in the environment of a prepared run.
 

@@ -15,11 +15,11 @@ from rich.text import Text
 from lab import signals
 from lab.backends import Environment, Say
 from lab.errors import LabError
+from lab.run.collect import View
 from lab.run.conduct import conduct, take_down
-from lab.run.directory import RunDir
-from lab.run.launch import Order, prepare
-from lab.run.lifecycle import NoView
-from lab.run.result import number
+from lab.run.prepare import Submission, prepare
+from lab.run.store import RunDir
+from lab.run.tables import number
 from lab.sweep.grid import Point
 from lab.sweep.results import RunResult
 from lab.task.text import LONGEST_REASON, short, visible
@@ -38,7 +38,7 @@ class Batch:
     """
 
     points: Sequence[Point]
-    order: Callable[[Point], Order]
+    order: Callable[[Point], Submission]
     found: Environment | None
     boot: Callable[[Callable[[], None], Say], Environment]
     turn: Callable[[], AbstractContextManager[object]] = nullcontext
@@ -90,7 +90,7 @@ def _run(batch: Batch, runs_dir: Path, progress: Progress, outcome: Outcome) -> 
                     boot=boot,
                     found=environment,
                     keep=True,
-                    view=lambda: nullcontext(NoticeView(progress.say)),
+                    view=lambda _info: NoticeView(progress.say),
                     say=progress.say,
                 )
                 outcome.results.append(RunResult(point, summary))
@@ -106,7 +106,7 @@ def _run(batch: Batch, runs_dir: Path, progress: Progress, outcome: Outcome) -> 
                     take_down(run, environment, progress.say)
 
 
-class NoticeView(NoView):
+class NoticeView(View):
     """A view that shows notices alone."""
 
     def __init__(self, say: Say) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from rich.table import Table
 
 from lab.numbers import fixed
-from lab.run.cells import table_of
+from lab.run.tables import table_of
 from lab.sweep.figures import Mean, Setting, Trend
 from lab.sweep.results import RunResult, names
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 
 from lab.task.experiments import EXPERIMENTS, misfit
 from lab.task.place import Place
@@ -71,7 +70,7 @@ def request_of(
         )
     return Request(
         run_id=new_run_id(name),
-        spec=replace(RunSpec.of_experiment(experiment, flags), ready_s=READY_S),
+        spec=RunSpec(name, args=tuple(flags), ready_s=READY_S).completed(experiment),
         cluster=cluster,
     )
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.model import SavedModel, load_model, save_model
 from lab.task.states import State
 from tests.unit.fakes import PLAN, record

@@ -16,8 +16,9 @@ from lab import api
 from lab.backends import Check, Say, no_check
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
 from lab.run.run_queue import Turn, turn
+from lab.run.store import RunDir
 from lab.run.summary import Summary, TaskSummary, write_summary
 from lab.task.policy import OnFailure
 from lab.task.protocol import Request, RunSpec, Volume

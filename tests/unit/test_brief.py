@@ -9,8 +9,8 @@ import types
 import pytest
 
 from lab.run import brief
-from lab.run.brief import BriefView
-from lab.run.directory import RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.view import BriefView
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import State
 from tests.unit.fakes import record

@@ -24,7 +24,8 @@ import pytest
 from lab.cli import arguments, main
 from lab.cli.catalogue import COMMANDS
 from lab.cli.failures import exit_code_of
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.files import write_atomically
 from lab.task.protocol import RunSpec
 from lab.task.states import State

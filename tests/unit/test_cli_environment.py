@@ -22,7 +22,7 @@ from lab.backends.state_directory import state_directory
 from lab.cli import main
 from lab.cli.inturn import in_turn
 from lab.errors import InputError, LabError
-from lab.run.directory import RunDir
+from lab.run.store import RunDir
 from lab.signals import INTERRUPTED
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State

@@ -20,7 +20,7 @@ from lab.figures.shape import ClusterShape, TaskShape, of_plan, of_run
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.run.launch import Order, prepare
+from lab.run.prepare import prepare
 from lab.task.experiments import EXPERIMENTS
 from tests.unit.test_cli import lab, project, refused  # noqa: F401  (a fixture)
 

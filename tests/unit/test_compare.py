@@ -14,7 +14,8 @@ from lab.cli import main
 from lab.compare.figures import Row, rows
 from lab.compare.forms import signed
 from lab.compare.making import differing, made
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.policy import OnFailure
 from lab.task.protocol import TaskStatus
 from lab.task.states import State
@@ -110,7 +111,7 @@ def test_it_fits_a_terminal_of_80_columns_however_many_runs_there_are(
     for number, run_id in enumerate((A, B, C), 1):
         make(tmp_path, run_id, steps=number * 123_456, argv=(f"--file={'x' * 300}{number}",))
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("lab.run.cells.PIPE_WIDTH", 80)
+    monkeypatch.setattr("lab.run.tables.PIPE_WIDTH", 80)
     monkeypatch.setattr("lab.compare.view.PIPE_WIDTH", 80)
     text = compare(A, B, C)
     assert max(map(len, text.splitlines())) <= 80
@@ -131,7 +132,7 @@ def test_what_a_pair_has_in_common_is_not_told_of_it(
     make(tmp_path, B, hyperparameters={"epochs": 2, "seed": 2})
     make(tmp_path, C, hyperparameters={"epochs": 5, "seed": 1})
     same = make(tmp_path, "20261121-0813-async-dddd", hyperparameters={"epochs": 2, "seed": 1})
-    monkeypatch.setattr("lab.run.cells.PIPE_WIDTH", 80)
+    monkeypatch.setattr("lab.run.tables.PIPE_WIDTH", 80)
     monkeypatch.setattr("lab.compare.view.PIPE_WIDTH", 80)
     text = compare(A, B, C, same.run_id)
     told = [line.split() for line in text.splitlines() if line.startswith(("seed ", "epochs "))]

@@ -20,10 +20,10 @@ from lab.cli import outcome
 from lab.errors import LabError
 from lab.run import conduct as conducting
 from lab.run import lifecycle
+from lab.run.collect import View
 from lab.run.conduct import conduct
-from lab.run.directory import RunDir
-from lab.run.launch import Order, prepare
-from lab.run.lifecycle import NoView
+from lab.run.prepare import prepare
+from lab.run.store import RunDir
 from lab.run.summary import summarize
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, RunSpec, Volume
@@ -113,7 +113,7 @@ def go(
 ) -> None:
     """Conduct it in an environment that is booted for it, or was up before."""
 
-    class Saying(NoView):
+    class Saying(View):
         def notice(self, line: str) -> None:
             environment.said.append(line)
 

@@ -8,13 +8,12 @@ import pytest
 
 from lab.console import say
 from lab.errors import LabError
-from lab.run.cells import show
 from lab.run.collect import RESERVED
 from lab.run.conduct import conduct
-from lab.run.directory import Left
 from lab.run.homecoming import unwatched
-from lab.run.launch import Order, prepare
-from lab.run.result import result
+from lab.run.prepare import prepare
+from lab.run.run_info import Left
+from lab.run.tables import result, show
 from lab.service.outcome import check_succeeded
 from lab.task.appending import Written
 from lab.task.experiments import EXPERIMENTS

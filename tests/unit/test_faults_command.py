@@ -11,7 +11,8 @@ import pytest
 
 from lab.cli import main
 from lab.cli.commands import fault
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task import told_faults
 from lab.task.faults import parse
 from lab.task.protocol import Request, RunSpec

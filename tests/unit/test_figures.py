@@ -27,8 +27,9 @@ from lab.figures.shape import of_run
 from lab.figures.topology import topology_of
 from lab.figures.trace import Mark, Trace, from_first_step, samples_of, steps_of
 from lab.records import FIELDS
-from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import records_frame
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
 
 SAMPLES = Path(__file__).parents[2] / "notebooks/samples"

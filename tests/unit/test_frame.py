@@ -11,8 +11,9 @@ import pytest
 
 from lab.errors import LabError
 from lab.records import FIELDS
-from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import DAMAGED, records_frame, steps_frame
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
 from tests.unit.fakes import record
 

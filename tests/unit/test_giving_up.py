@@ -13,11 +13,11 @@ import pytest
 
 from lab.backends import Chunk, TaskInfo
 from lab.errors import LabError
+from lab.run.collect import View
 from lab.run.conduct import conduct
-from lab.run.directory import RunDir
 from lab.run.homecoming import bring_all_home, bring_one_home
-from lab.run.launch import Order, prepare
-from lab.run.lifecycle import NoView
+from lab.run.prepare import prepare
+from lab.run.store import RunDir
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
@@ -25,7 +25,7 @@ from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, write_records
 
 
-class Kept(NoView):
+class Kept(View):
     """Keeps what the user is shown."""
 
     def __init__(self) -> None:

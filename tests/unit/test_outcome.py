@@ -12,9 +12,10 @@ from rich.cells import cell_len
 
 from lab.console import say
 from lab.errors import LabError
-from lab.run.cells import PIPE_WIDTH
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.run.summary import summarize
+from lab.run.tables import PIPE_WIDTH
 from lab.service.outcome import LOG_LINES, check_succeeded
 from lab.task.files import write_atomically
 from lab.task.output import MAX_LINE_BYTES

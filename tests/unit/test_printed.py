@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.run.directory import RunDir, RunInfo
 from lab.run.printed import MOST_PER_S, PrintedLines, readable
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
 from lab.task.states import State
 from tests.unit.fakes import PLAN

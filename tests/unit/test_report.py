@@ -32,9 +32,10 @@ from lab.report.verdicts import Verdict, read_verdicts
 from lab.reproduce import judge, view
 from lab.reproduce.numbers import compared
 from lab.reproduce.statistics import Interval
-from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import records_frame
 from lab.run.progress import TaskProgress
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.run.summary import sum_up, summary_of
 from lab.task.experiments import EXPERIMENTS
 from lab.task.parameters import hyperparameters

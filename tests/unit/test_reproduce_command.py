@@ -11,7 +11,7 @@ import pytest
 
 from lab.cli import main
 from lab.errors import LabError
-from lab.run.directory import RunDir
+from lab.run.store import RunDir
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
 from tests.unit.fakes import Boots, FakeEnvironment, end, record, train, write_records

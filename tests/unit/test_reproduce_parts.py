@@ -29,7 +29,8 @@ from lab.reproduce.run_specs import (
 )
 from lab.reproduce.statistics import Interval
 from lab.reproduce.view import counts, grouped, notes, reasons, verdicts_table
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import RunSpec
 from lab.task.states import State

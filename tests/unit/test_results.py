@@ -11,12 +11,11 @@ import pytest
 from lab.console import say
 from lab.errors import LabError
 from lab.records import format_record, parse_record
-from lab.run.cells import show
-from lab.run.directory import RunDir
-from lab.run.launch import Order, prepare
+from lab.run.prepare import prepare
 from lab.run.progress import TaskProgress
-from lab.run.result import result
+from lab.run.store import RunDir
 from lab.run.summary import Summary, summary_of
+from lab.run.tables import result, show
 from lab.service.outcome import check_succeeded
 from lab.task.experiments import EXPERIMENTS
 from lab.task.results import Result, result_of, unexpected

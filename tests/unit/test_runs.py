@@ -22,11 +22,12 @@ from lab.backends import Chunk
 from lab.cli import main
 from lab.errors import InputError, LabError
 from lab.run import whereabouts
+from lab.run.collect import View
 from lab.run.conduct import conduct
-from lab.run.directory import RunDir, RunInfo, find_run, runs_dir
 from lab.run.homecoming import bring_all_home, bring_one_home
-from lab.run.launch import Order, prepare
-from lab.run.lifecycle import NoView
+from lab.run.prepare import prepare
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir, find_run, runs_dir
 from lab.run.summary import Summary, summarize, write_summary
 from lab.task.experiments import EXPERIMENTS
 from lab.task.parameters import hyperparameters, with_seed
@@ -54,8 +55,8 @@ def environment(tmp_path: Path) -> FakeEnvironment:
 
 
 @contextlib.contextmanager
-def unseen() -> Iterator[NoView]:
-    yield NoView()
+def unseen() -> Iterator[View]:
+    yield View()
 
 
 def go(run: RunDir, environment: FakeEnvironment, **changes: object) -> Summary:
@@ -91,7 +92,7 @@ def test_a_run_whose_files_cannot_be_copied_leaves_nothing(
         new.mkdir()
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("lab.run.launch.copy_checkpoints", full)
+    monkeypatch.setattr("lab.run.prepare.copy_checkpoints", full)
     with pytest.raises(OSError, match="No space left"):
         prepare(replace(order(tmp_path), resumes=run), run.path.parent)
     assert list(run.path.parent.iterdir()) == [run.path]

@@ -16,8 +16,9 @@ import pytest
 from lab.backends import Backend, TaskInfo
 from lab.cli import main
 from lab.errors import LabError
-from lab.run.directory import RunDir, RunInfo
-from lab.run.standing import GONE, NEVER_BEGAN, Volumes, is_followed, settle, standing
+from lab.run.run_info import RunInfo
+from lab.run.standing import GONE, NEVER_BEGAN, Volumes, settle, standing
+from lab.run.store import RunDir
 from lab.task.files import write_atomically
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import State
@@ -117,14 +118,14 @@ def test_nobody_is_asked_while_the_run_is_followed(run: RunDir) -> None:
     other.start()
     try:
         assert held.wait(PATIENCE_S)
-        assert is_followed(run)
+        assert run.is_followed()
         assert standing(run, Volumes(nobody)).state is State.TRAINING
         with pytest.raises(LabError, match="by another process"):
             settle(run, Volumes(nobody))
     finally:
         leave.set()
         other.join()
-    assert not is_followed(run)
+    assert not run.is_followed()
 
 
 def test_who_only_looks_turns_no_collector_away(run: RunDir) -> None:

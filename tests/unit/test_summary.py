@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from lab.errors import LabError
-from lab.run.directory import RunDir, RunInfo
-from lab.run.gpu_use import Figures
+from lab.run.gpu_metrics import Figures
 from lab.run.lifecycle import verdict
 from lab.run.progress import LineReader, TaskProgress, read_progress
-from lab.run.result import result
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.run.summary import (
     ResultSummary,
     Summary,
@@ -35,6 +35,7 @@ from lab.run.summary import (
     summary_of,
     write_summary,
 )
+from lab.run.tables import result
 from lab.task.identity import Identity
 from lab.task.output import Output
 from lab.task.protocol import RunSpec, TaskStatus

@@ -10,7 +10,7 @@ from lab.backends import Environment, Say
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
-from lab.run.directory import all_runs
+from lab.run.store import all_runs
 from lab.service import target as targets
 from lab.service.planning import PlanResult, Project
 from lab.service.target import Target, find_target

@@ -21,12 +21,22 @@ from rich.console import Console
 
 from lab.gpu import Condition, Fault, NvmlError
 from lab.run import telemetry
-from lab.run.directory import RunDir, RunInfo
-from lab.run.gpu_use import NO_FIGURES, Figures, cards_of, figures, read_figures
-from lab.run.lifecycle import NoView
-from lab.run.result import result
+from lab.run.collect import View
+from lab.run.gpu_metrics import (
+    NO_FIGURES,
+    Figures,
+    append_lines,
+    cards_of,
+    figures,
+    next_due,
+    read_figures,
+    sample_until,
+    watched,
+)
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.run.summary import Summary, read_summary, summarize, write_summary
-from lab.run.telemetry import append_lines, next_due, sample_until, watched
+from lab.run.tables import result
 from lab.run.view import LiveView, PlainView
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import State
@@ -109,7 +119,7 @@ class Ending:
 
 
 @dataclass
-class Seen(NoView):
+class Seen(View):
     """What a view is told."""
 
     uses: list[Mapping[str, float]] = field(default_factory=list)

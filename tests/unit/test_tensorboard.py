@@ -19,7 +19,8 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 
 from lab.cli import main
 from lab.errors import LabError
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
 from lab.task.states import State
 from lab.tensorboard.files import EVENTS, grow, link, places, write_events

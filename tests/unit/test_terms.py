@@ -12,7 +12,8 @@ import pytest
 from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import DescriptionError, LabError
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.files import write_atomically
 from lab.task.policy import OnFailure
 from lab.task.protocol import CLUSTER_FLAGS, Entry, Request, TaskStatus, Volume

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lab.run.cells import table_of
-from lab.run.directory import RunInfo
-from lab.run.result import result
+from lab.run.run_info import RunInfo
 from lab.run.summary import summary_of
+from lab.run.tables import result, table_of
 from lab.run.view import LiveView, PlainView
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import State

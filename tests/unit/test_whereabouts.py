@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lab.errors import InputError, LabError
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.run.whereabouts import find
 from lab.task.protocol import Request, RunSpec
 from lab.task.states import State

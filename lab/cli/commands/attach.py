@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from lab.backends.choose import backends
@@ -10,12 +11,12 @@ from lab.cli.options import RunsDir
 from lab.cli.output import print_summary
 from lab.console import say
 from lab.errors import InterruptError
-from lab.run.directory import LAST, runs_dir
 from lab.run.homecoming import bring_one_home
 from lab.run.project import default_name
 from lab.run.standing import Volumes, settle
+from lab.run.store import LAST, runs_dir
 from lab.run.summary import summarize
-from lab.run.telemetry import followed
+from lab.run.view import followed
 from lab.run.whereabouts import locate
 from lab.service.outcome import check_succeeded
 
@@ -44,7 +45,7 @@ def command(
                 home,
                 say,
                 follow=True,
-                view=lambda: followed(found.run),
+                view=partial(followed, found.run),
             )
         except KeyboardInterrupt:
             raise InterruptError(

@@ -9,9 +9,9 @@ from lab.cli.arguments import Word
 from lab.cli.options import RunsDir
 from lab.console import say
 from lab.errors import InputError
-from lab.run.directory import LAST, runs_dir
 from lab.run.project import default_name
 from lab.run.standing import There, states_of
+from lab.run.store import LAST, runs_dir
 from lab.run.whereabouts import locate
 
 REASON: Final = "cancelled by `lab cancel`"

@@ -14,13 +14,12 @@ from lab.cli.inturn import in_turn
 from lab.cli.options import RunsDir
 from lab.console import say
 from lab.errors import InputError
-from lab.run.cells import show
-from lab.run.directory import all_runs, runs_dir
 from lab.run.homecoming import bring_all_home, bring_one_home, left_on, say_kept
 from lab.run.lifecycle import has_gone
 from lab.run.project import default_name
-from lab.run.result import result
-from lab.run.standing import Volumes, is_followed, settle
+from lab.run.standing import Volumes, settle
+from lab.run.store import all_runs, runs_dir
+from lab.run.tables import result, show
 from lab.run.whereabouts import locate, reachable
 from lab.service.outcome import check_collected
 
@@ -43,7 +42,7 @@ def command(
                     bring_all_home(environment, home, say, all_sizes=all_sizes)
                     _remove(environment, home, all_sizes=all_sizes)
             for each in all_runs(home):
-                if not is_followed(each):
+                if not each.is_followed():
                     with one():
                         settle(each, ask)
         say(f"all that there is of every run is in {home}")

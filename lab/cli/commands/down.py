@@ -17,10 +17,9 @@ from lab.cli.inturn import in_turn
 from lab.cli.options import RunsDir
 from lab.console import confirm, say
 from lab.errors import InputError, LabError
-from lab.run.directory import RunDir, runs_dir, safe_run_id
 from lab.run.homecoming import bring_all_home, bring_one_home, left_on, say_kept
 from lab.run.project import cluster_path, default_name, find_root
-from lab.run.standing import is_followed
+from lab.run.store import RunDir, runs_dir, safe_run_id
 from lab.run.whereabouts import under_way
 
 REASON: Final = "lab down"
@@ -104,14 +103,14 @@ def _end_followed(environment: Environment, home: Path, *, yes: bool) -> None:
     if going is None:
         return
     run = RunDir(home / safe_run_id(going))
-    if not run.path.is_dir() or not is_followed(run):
+    if not run.path.is_dir() or not run.is_followed():
         return
     if not yes:
         _ask_to_end(going, environment)
     environment.cancel(going, REASON)
     say(f"run {going} ends; its follower brings it home")
     give_up = time.monotonic() + FOLLOWER_S
-    while is_followed(run):
+    while run.is_followed():
         if time.monotonic() > give_up:
             raise LabError(
                 f"run {going} is followed by another process, which does not end",

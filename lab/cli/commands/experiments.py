@@ -12,7 +12,7 @@ from lab.cli.arguments import Word
 from lab.cli.options import AsJson
 from lab.console import print_json
 from lab.errors import InputError
-from lab.run.cells import show, table, table_of
+from lab.run.tables import show, table, table_of
 from lab.task.experiments import EXPERIMENTS, Experiment
 from lab.task.policy import FAIL
 from lab.task.text import suggestion

@@ -24,7 +24,7 @@ from lab.console import print_json
 from lab.errors import InputError, LabError
 from lab.gpu import Condition, Gpu, Inventory, survey
 from lab.gpu.model import DRIVER
-from lab.run.cells import show
+from lab.run.tables import show
 
 _EVERY_S: Final = 1.0
 _TASKS_EVERY_S: Final = 30.0

@@ -13,9 +13,9 @@ from lab.cli.times import moment
 from lab.cli.values import count
 from lab.console import say
 from lab.errors import InputError
-from lab.run.directory import RunDir, find_run, runs_dir
 from lab.run.printed import lines_of, prefixed, readable, tensorflow_notice
 from lab.run.project import default_name
+from lab.run.store import RunDir, find_run, runs_dir
 from lab.task.echo import TensorFlowLines
 from lab.task.text import visible
 

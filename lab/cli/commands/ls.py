@@ -7,7 +7,7 @@ from lab.backends.choose import backends, everything
 from lab.cli.options import AsJson
 from lab.console import print_json, say
 from lab.errors import LabError
-from lab.run.cells import show, table_of
+from lab.run.tables import show, table_of
 
 
 def command(*, json: AsJson = False) -> None:

@@ -9,10 +9,10 @@ from lab.backends.choose import backends, named
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson
 from lab.console import print_json
-from lab.run.cells import show, table_of
 from lab.run.lifecycle import explain
 from lab.run.project import default_name
 from lab.run.standing import GONE
+from lab.run.tables import show, table_of
 from lab.run.whereabouts import statuses_of
 from lab.task.protocol import TaskStatus
 from lab.task.states import Cause, State

@@ -13,8 +13,8 @@ from lab.cli.values import one_of, whole
 from lab.console import print_json, say
 from lab.errors import InputError, InterruptError, LabError, UnjudgedError
 from lab.reproduce.claims import ALL, GROUPS, NAMES, Source, load
-from lab.run.cells import show
-from lab.run.directory import RunDir, find_run, runs_dir
+from lab.run.store import RunDir, find_run, runs_dir
+from lab.run.tables import show
 from lab.service.planning import Project
 from lab.service.reproduce import ReproduceOptions, plan_reproduction
 from lab.strict_json import dump

@@ -14,11 +14,11 @@ from lab.cli.values import one_of
 from lab.console import say
 from lab.errors import InterruptError
 from lab.placement.start_schedule import parse_start
-from lab.run.directory import runs_dir
 from lab.run.faulting import asked
 from lab.run.program import names_a_program
+from lab.run.store import runs_dir
 from lab.run.summary import summarize
-from lab.run.telemetry import followed
+from lab.run.view import followed
 from lab.service.outcome import check_succeeded
 from lab.service.planning import Project
 from lab.service.preparation import RunOptions, prepare_run
@@ -26,7 +26,7 @@ from lab.service.run import RunInterruptedError, execute
 from lab.task.experiments import EXPERIMENTS, ProgramFlag
 from lab.task.faults import Fault
 from lab.task.policy import Policy, parse_policy
-from lab.task.protocol import STALL_S
+from lab.task.protocol import STALL_S, RunSpec
 from lab.tf_versions import CURRENT, HERITAGE, IMAGES
 
 
@@ -119,9 +119,17 @@ def command(
     ] = (),
 ) -> None:
     """Train an experiment from its start to its end."""
-    options = RunOptions(
-        experiment=experiment,
+    spec = RunSpec(
+        experiment,
         args=rest,
+        stall_s=stall,
+        start=start or {},
+        listing=listing,
+        faithful=faithful,
+        mend=mend,
+    )
+    options = RunOptions(
+        spec=spec,
         backend=backend,
         gpus=gpus,
         explain=explain,
@@ -131,14 +139,9 @@ def command(
         keep=keep,
         detach=detach,
         wait=wait,
-        stall_s=stall,
         ready_s=ready_within,
         on_failure=on_failure,
-        start=start or {},
         faults=fault or (),
-        listing=listing,
-        faithful=faithful,
-        mend=mend,
         tensorflow=tensorflow,
         resume=resume,
     )

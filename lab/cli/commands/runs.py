@@ -9,10 +9,10 @@ from lab.backends.choose import backends
 from lab.cli.options import AsJson, RunsDir
 from lab.console import print_json, say
 from lab.errors import LabError
-from lab.run.cells import show, state_cell, table_of
-from lab.run.directory import RunDir, all_runs, runs_dir
 from lab.run.standing import Ask, Volumes, told
+from lab.run.store import RunDir, all_runs, runs_dir
 from lab.run.summary import read_summary
+from lab.run.tables import show, state_cell, table_of
 from lab.task.text import visible
 
 DAMAGED: Final = "damaged"
@@ -60,11 +60,11 @@ def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
 
 def _row(run: RunDir, ask: Ask) -> dict[str, object]:
     found = told(run, ask, say)
-    info = run.read()
+    info = found.info
     summary = read_summary(run.summary_path)
     return {
         "run_id": info.run_id,
-        "experiment": info.experiment,
+        "experiment": info.spec.experiment,
         "backend": info.backend,
         "state": found.state.value,
         "reason": found.reason,

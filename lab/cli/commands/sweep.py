@@ -15,15 +15,15 @@ from lab.cli.values import whole
 from lab.console import print_json, say
 from lab.errors import InterruptError, LabError
 from lab.outputs import check_output, write_output
-from lab.run.cells import show
-from lab.run.directory import runs_dir
+from lab.run.store import runs_dir
+from lab.run.tables import show
 from lab.service.planning import Project
 from lab.service.preparation import RunOptions
 from lab.service.sweep import SweepOptions, plan_sweep
 from lab.sweep.grid import parse_over
 from lab.sweep.results import RunResult
 from lab.sweep.runner import run_batches
-from lab.task.protocol import STALL_S
+from lab.task.protocol import STALL_S, RunSpec
 
 MOST: Final = 1000
 """Repeats; who wants more of them wants another tool."""
@@ -59,7 +59,8 @@ def command(
     if csv is not None:
         check_output("--csv", Path(csv), _is_table, force=force)
     home = runs_dir(runs_dir_)
-    each = RunOptions(experiment=experiment, args=rest, backend=backend, gpus=gpus, stall_s=stall)
+    spec = RunSpec(experiment, args=rest, stall_s=stall)
+    each = RunOptions(spec=spec, backend=backend, gpus=gpus)
     batches = plan_sweep(SweepOptions(each, over, repeats), project, home, say)
     outcome = run_batches(batches, home, say)
     try:

@@ -16,7 +16,7 @@ from lab.cli.options import (
     Tensorflow,
 )
 from lab.console import say
-from lab.run.directory import runs_dir
+from lab.run.store import runs_dir
 from lab.service.planning import Project, make_plan
 from lab.service.target import find_target
 from lab.tf_versions import CURRENT

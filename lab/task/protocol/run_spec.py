@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from lab.task.policy import OnFailure
@@ -75,18 +75,12 @@ class RunSpec:
     ready_s: float = 0.0
     resumed_from: str = ""
 
-    @classmethod
-    def of_experiment(cls, experiment: Experiment, args: Sequence[str] = ()) -> RunSpec:
-        """What an experiment asks for by itself.
-
-        Args:
-            experiment: The experiment.
-            args: Arguments for its program, behind its own.
-        """
-        return cls(
-            experiment=experiment.name,
+    def completed(self, experiment: Experiment) -> RunSpec:
+        """The same with what the experiment has: its program, arguments, services and policy."""
+        return replace(
+            self,
             program=experiment.program,
-            args=(*experiment.args, *args),
+            args=(*experiment.args, *self.args),
             services=experiment.services,
             on_failure=experiment.policy.on_failure,
             restarts=experiment.policy.restarts,

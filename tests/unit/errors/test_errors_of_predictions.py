@@ -12,7 +12,8 @@ from lab.errors import InputError, LabError
 from lab.predict import picture, source
 from lab.predict.network import Network, network
 from lab.predict.picture import read_picture
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.model import FILE, SavedModel
 from lab.task.protocol import Request, RunSpec
 from lab.task.states import State

@@ -12,7 +12,7 @@ import pytest
 
 from lab.cli import failures, main
 from lab.errors import LabError
-from lab.run.directory import RunDir, safe_run_id
+from lab.run.store import RunDir, safe_run_id
 from lab.task.protocol import Request, RunSpec
 from lab.task.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, train
