@@ -77,7 +77,7 @@ def test_a_run_ends_and_tells_what_it_came_to(
     done = api.run("async", epochs=2, learning_rate=0.25, seed=4)
     assert environment.is_down
     (request,) = environment.runs()
-    assert request.args[-3:] == ("--epochs=2", "--learning_rate=0.25", "--seed=4")
+    assert request.spec.args[-3:] == ("--epochs=2", "--learning_rate=0.25", "--seed=4")
     assert (done.id, done.path) == (request.run_id, Path("runs") / request.run_id)
     assert done.info.hyperparameters["epochs"] == 2
     assert done.info.cluster_file == "cluster.yaml"
@@ -163,9 +163,9 @@ def test_how_it_begins_and_goes_on_is_handed_on(environment: FakeEnvironment) ->
         ready_within=8.0,
     )
     info = done.info
-    assert info.start == {"worker-1": "10s"}
-    assert info.faults == ("pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps")
-    assert (info.on_failure, info.restarts) == (OnFailure.RESTART, 2)
+    assert info.spec.start == {"worker-1": "10s"}
+    assert info.spec.faults == ("pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps")
+    assert (info.spec.on_failure, info.spec.restarts) == (OnFailure.RESTART, 2)
     assert (info.stall_s, info.ready_s) == (7, 8)
 
 
@@ -239,9 +239,9 @@ def test_a_program_of_ones_own_gets_its_words(environment: FakeEnvironment) -> N
     Path("mine.py").write_text("print(1)\n")
     api.run("mine.py", args=["--depth=3"], quiet=True)
     (request,) = environment.runs()
-    assert (request.own, request.args) == (True, ("--depth=3",))
+    assert (request.spec.own, request.spec.args) == (True, ("--depth=3",))
     api.run("mine.py", args="--depth=4", quiet=True)
-    assert environment.runs()[-1].args == ("--depth=4",)
+    assert environment.runs()[-1].spec.args == ("--depth=4",)
 
 
 def test_each_task_gets_a_program_of_its_own(environment: FakeEnvironment) -> None:
@@ -249,20 +249,20 @@ def test_each_task_gets_a_program_of_its_own(environment: FakeEnvironment) -> No
         Path(f"{name}.py").write_text("")
     api.run("ps-0=one.py,worker-0=two.py,worker-1=three.py", quiet=True)
     (request,) = environment.runs()
-    assert {task: each.program for task, each in request.programs.items()} == {
+    assert {task: each.program for task, each in request.spec.programs.items()} == {
         "ps-0": "one.py",
         "worker-0": "two.py",
         "worker-1": "three.py",
     }
     (run,) = api.runs()
-    assert run.info.program == "ps-0=one.py,worker-0=two.py,worker-1=three.py"
-    assert run.info.experiment == "one-two-three"
+    assert run.info.spec.program == "ps-0=one.py,worker-0=two.py,worker-1=three.py"
+    assert run.info.spec.experiment == "one-two-three"
 
 
 def test_a_switch_is_given_or_left_out(environment: FakeEnvironment) -> None:
     api.run("async", log_device_placement=True, quiet=True)
     api.run("async", log_device_placement=False, quiet=True)
-    first, second = (request.args for request in environment.runs())
+    first, second = (request.spec.args for request in environment.runs())
     assert any(word.startswith("--log_device_placement") for word in first)
     assert "--log_device_placement" not in second
 

@@ -64,10 +64,10 @@ def checkpoint(volume: Volume, request: Request) -> None:
 
 def test_the_variables_become_a_request() -> None:
     request = read().request
-    assert (request.experiment, request.program) == ("async", "mnist_async.py")
-    assert request.args == ("--epochs=5", "--seed=7")
-    assert request.start == {"worker-1": "10s"}
-    (fault,) = request.faults
+    assert (request.spec.experiment, request.spec.program) == ("async", "mnist_async.py")
+    assert request.spec.args == ("--epochs=5", "--seed=7")
+    assert request.spec.start == {"worker-1": "10s"}
+    (fault,) = request.spec.faults
     assert fault.startswith("pause:5s ")
     assert "random" not in fault  # agents take nothing that is still to be drawn
 
@@ -77,12 +77,12 @@ def test_a_fault_of_a_network_is_left_out() -> None:
         LAB_RUN_TERMS='{"faults": ["cut:5s worker-1 after 9 steps", "kill ps-0 after 5s"]}'
     )
     assert found.skipped == ("cut:5s b after 9 steps",)
-    assert found.request.faults == ("kill ps-0 after 5s",)
+    assert found.request.spec.faults == ("kill ps-0 after 5s",)
 
 
 def test_a_seed_is_drawn_where_none_is_given() -> None:
     request = read(LAB_RUN="async").request
-    assert [each.partition("=")[0] for each in request.args] == ["--seed"]
+    assert [each.partition("=")[0] for each in request.spec.args] == ["--seed"]
 
 
 @pytest.mark.parametrize("changes", [{"LAB_RUN": " "}, {"LAB_EXPERIMENT": "sync"}])

@@ -450,7 +450,15 @@ def test_listing_nothing(project: Path) -> None:
 
 
 def make_run(project: Path, run_id: str, reason: str = "") -> None:
-    info = RunInfo(run_id, RunSpec("async"), state=State.FAILED, reason=reason, cluster=PLAN.cluster_spec(), submitted_unix=1.0, collected=True)  # fmt: skip
+    info = RunInfo(
+        run_id,
+        RunSpec("async"),
+        state=State.FAILED,
+        reason=reason,
+        cluster=PLAN.cluster_spec(),
+        submitted_unix=1.0,
+        collected=True,
+    )
     RunDir(project / "runs" / run_id).create(info)
 
 

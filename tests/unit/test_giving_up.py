@@ -16,7 +16,7 @@ from lab.errors import LabError
 from lab.run.collect import View
 from lab.run.conduct import conduct
 from lab.run.homecoming import bring_all_home, bring_one_home
-from lab.run.prepare import prepare
+from lab.run.prepare import Submission, prepare
 from lab.run.store import RunDir
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, RunSpec, Volume
@@ -97,7 +97,12 @@ def environment(tmp_path: Path) -> Iterator[Breaking]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    order = Order(EXPERIMENTS["async"], (), PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+    order = Submission(
+        RunSpec("async").completed(EXPERIMENTS["async"]),
+        PLAN,
+        tmp_path,
+        tmp_path / "cluster.yaml",
+    )
     return prepare(order, tmp_path / "runs")
 
 
@@ -109,7 +114,7 @@ def release(environment: FakeEnvironment) -> None:
 
 def follow(run: RunDir, environment: Breaking, *, booted: bool = False) -> None:
     @contextlib.contextmanager
-    def view() -> Iterator[Kept]:
+    def view(_info: object) -> Iterator[Kept]:
         yield environment.view
 
     conduct(
@@ -270,7 +275,7 @@ def test_who_attaches_follows_a_stream_that_breaks_once(run: RunDir, environment
     environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
 
     @contextlib.contextmanager
-    def view() -> Iterator[Kept]:
+    def view(_info: object) -> Iterator[Kept]:
         yield environment.view
 
     (request,) = environment.runs()

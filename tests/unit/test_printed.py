@@ -13,6 +13,7 @@ from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
 from lab.task.states import State
+from tests.specs import update
 from tests.unit.fakes import PLAN
 
 RENDEZVOUS = b"W0000 00:00:1795485455.806979     296 local_rendezvous.cc:412] Local rendezvous\n"
@@ -152,7 +153,7 @@ def test_a_run_without_a_line_says_so(run: RunDir, capsys: pytest.CaptureFixture
 
 
 def test_a_run_that_goes_on_says_so(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
-    run.update(state=State.TRAINING)
+    update(run, state=State.TRAINING)
     run.log("worker-0").write_bytes(b"one\n")
     assert logs(run) == 0
     out, err = capsys.readouterr()

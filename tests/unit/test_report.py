@@ -43,6 +43,7 @@ from lab.task.policy import RESTARTS, OnFailure
 from lab.task.protocol import READY_S, RunSpec
 from lab.task.states import State
 from lab.tf_versions import HERITAGE
+from tests.specs import run_info
 from tests.unit.test_figures import HOSTILE
 
 FIRST, SECOND = "20260101-0000-async-aaaa", "20260102-0000-async-bbbb"
@@ -470,7 +471,7 @@ def test_late_starts_and_new_starts_are_marked(tmp_path: Path) -> None:
 def test_runs_that_differ_by_their_seed_are_one_group() -> None:
     def made(experiment: str = "async", **changes: Any) -> RunInfo:
         given: Mapping[str, Any] = {"hyperparameters": {"seed": 1, "learning_rate": 0.5}}
-        return RunInfo("x", RunSpec(experiment), **{**given, **changes})
+        return run_info("x", experiment, **{**given, **changes})
 
     other_seed = made(hyperparameters={"seed": 2, "learning_rate": 0.5})
     other_rate = made(hyperparameters={"seed": 2, "learning_rate": 1})
@@ -483,13 +484,27 @@ def test_runs_that_differ_by_their_seed_are_one_group() -> None:
 
 
 def test_the_command_makes_the_same_run_again() -> None:
-    info = RunInfo("x", RunSpec("async", args=("--seed=1",), start={"worker-2": "after 500 steps"}, faults=("kill worker-1", "cut:5s tf2"), on_failure=OnFailure.RESTART, restarts=3, ready_s=READY_S), backend="local", cluster_file="clusters/book.yaml")  # fmt: skip
+    info = RunInfo(
+        "x",
+        RunSpec(
+            "async",
+            args=("--seed=1",),
+            start={"worker-2": "after 500 steps"},
+            faults=("kill worker-1", "cut:5s tf2"),
+            on_failure=OnFailure.RESTART,
+            restarts=3,
+            ready_s=READY_S,
+        ),
+        backend="local",
+        cluster_file="clusters/book.yaml",
+    )
     assert command(info) == (
         "lab run async --cluster clusters/book.yaml --backend local --start 'worker-2: after 500"
         " steps' --fault 'kill worker-1; cut:5s tf2' --on-failure restart:3 --seed=1"
     )
-    own = replace(info, own=True, program="mine.py", start={}, faults=(), cluster_file="",
-                  on_failure=OnFailure.FAIL, ready_s=0)  # fmt: skip
+    mine = replace(info.spec, own=True, program="mine.py", start={}, faults=(),
+                   on_failure=OnFailure.FAIL, ready_s=0)  # fmt: skip
+    own = replace(info, spec=mine, cluster_file="")
     assert command(own) == "lab run mine.py --backend local -- --seed=1"
 
 
@@ -507,7 +522,22 @@ def test_the_command_makes_the_same_run_again() -> None:
 def test_the_commands_words_are_read_into_the_same_run(
     experiment: str, argv: tuple[str, ...]
 ) -> None:
-    info = RunInfo("x", RunSpec(experiment, args=argv, stall_s=90.5, ready_s=7, data_dir="/lab/data/mine", resumed_from=FIRST, on_failure=OnFailure.RESTART, restarts=2, start={"worker-1": "10s"}, faults=("pause:2s worker-0 after 5s",)), backend="compose")  # fmt: skip
+    info = RunInfo(
+        "x",
+        RunSpec(
+            experiment,
+            args=argv,
+            stall_s=90.5,
+            ready_s=7,
+            data_dir="/lab/data/mine",
+            resumed_from=FIRST,
+            on_failure=OnFailure.RESTART,
+            restarts=2,
+            start={"worker-1": "10s"},
+            faults=("pause:2s worker-0 after 5s",),
+        ),
+        backend="compose",
+    )
     lab, run, *words = shlex.split(command(info))
     assert (lab, run) == ("lab", "run")
     texts = check("run", run_command, words)
@@ -526,13 +556,28 @@ def test_the_commands_words_are_read_into_the_same_run(
 
 
 def test_the_command_of_a_printed_program_says_how_it_was_run() -> None:
-    info = RunInfo("x", RunSpec("book", own=True, program="book.py", listing=True, faithful=True, mend=True, args=("--x", "1")), plan={"tensorflow": HERITAGE.tensorflow})  # fmt: skip
+    info = RunInfo(
+        "x",
+        RunSpec(
+            "book",
+            own=True,
+            program="book.py",
+            listing=True,
+            faithful=True,
+            mend=True,
+            args=("--x", "1"),
+        ),
+        plan={"tensorflow": HERITAGE.tensorflow},
+    )
     assert command(info) == (
         "lab run book.py --listing --faithful --mend --tensorflow 2.15 -- --x 1"
     )
     texts = check("run", run_command, shlex.split(command(info))[2:])
     assert json.loads(texts["rest"]) == ["--x", "1"]
-    plain = RunInfo("x", RunSpec("coordinator", on_failure=OnFailure.RESTART, restarts=RESTARTS, ready_s=READY_S))  # fmt: skip
+    plain = RunInfo(
+        "x",
+        RunSpec("coordinator", on_failure=OnFailure.RESTART, restarts=RESTARTS, ready_s=READY_S),
+    )
     assert command(plain) == "lab run coordinator"
 
 

@@ -14,6 +14,7 @@ from lab.errors import LabError
 from lab.run.store import RunDir
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
+from tests.specs import update
 from tests.unit.fakes import Boots, FakeEnvironment, end, record, train, write_records
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +43,7 @@ def reproduce(*words: str) -> int:
 
 def flags(request: Request) -> dict[str, str]:
     """What the program is given last, which counts."""
-    pairs = (word.removeprefix("--").partition("=") for word in request.args)
+    pairs = (word.removeprefix("--").partition("=") for word in request.spec.args)
     return {name: value for name, _, value in pairs}
 
 
@@ -161,7 +162,7 @@ def test_a_run_that_is_under_way_is_not_judged(
 ) -> None:
     reproduce("book-async", "--repeats", "1", "--gpus", "none")
     run = RunDir(Path("runs") / environment.runs()[0].run_id)
-    run.update(state=State.TRAINING)
+    update(run, state=State.TRAINING)
     capsys.readouterr()
     assert reproduce("book-async", "--runs", run.run_id) == 2
     said = f"error: run {run.run_id} has not ended, or not all of it is at home; follow it with"
@@ -235,7 +236,7 @@ def test_a_run_that_breaks_off_is_in_the_result(
 
     def breaks(run: RunDir, **named: object) -> object:
         if len(environment.runs()) == 1:
-            run.update(state=State.FAILED, reason="the environment went")
+            update(run, state=State.FAILED, reason="the environment went")
             raise LabError("environment 'book' went")
         return conduct(run, **named)
 

@@ -11,15 +11,17 @@ import pytest
 from lab.console import say
 from lab.errors import LabError
 from lab.records import format_record, parse_record
-from lab.run.prepare import prepare
+from lab.run.prepare import Submission, prepare
 from lab.run.progress import TaskProgress
 from lab.run.store import RunDir
 from lab.run.summary import Summary, summary_of
 from lab.run.tables import result, show
 from lab.service.outcome import check_succeeded
 from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol import RunSpec
 from lab.task.results import Result, result_of, unexpected
 from lab.task.states import State
+from tests.specs import changed
 from tests.unit.fakes import PLAN
 
 
@@ -74,13 +76,18 @@ def test_what_was_not_found_as_it_has_to_be(tmp_path: Path) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    order = Order(EXPERIMENTS["async"], (), PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+    order = Submission(
+        RunSpec("async").completed(EXPERIMENTS["async"]),
+        PLAN,
+        tmp_path,
+        tmp_path / "cluster.yaml",
+    )
     return prepare(order, tmp_path / "runs")
 
 
 def summary(run: RunDir, *found: Result, state: State = State.SUCCEEDED) -> Summary:
     """What a run of `linear` comes to whose first worker has found this."""
-    info = replace(run.read(), experiment="linear", state=state)
+    info = changed(run.read(), experiment="linear", state=state)
     progress = {task: TaskProgress(task) for task in info.task_names()}
     for each in found:
         fields = {"name": each.name, "value": each.value, "low": each.low, "high": each.high}

@@ -25,7 +25,7 @@ from lab.run import whereabouts
 from lab.run.collect import View
 from lab.run.conduct import conduct
 from lab.run.homecoming import bring_all_home, bring_one_home
-from lab.run.prepare import prepare
+from lab.run.prepare import Submission, prepare
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir, find_run, runs_dir
 from lab.run.summary import Summary, summarize, write_summary
@@ -34,13 +34,16 @@ from lab.task.parameters import hyperparameters, with_seed
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
+from tests.specs import update
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
 
 ASYNC = EXPERIMENTS["async"]
 
 
-def order(tmp_path: Path, *argv: str) -> Order:
-    return Order(ASYNC, argv, PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+def order(tmp_path: Path, *argv: str) -> Submission:
+    return Submission(
+        RunSpec("async", args=argv).completed(ASYNC), PLAN, tmp_path, tmp_path / "cluster.yaml"
+    )
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def environment(tmp_path: Path) -> FakeEnvironment:
 
 
 @contextlib.contextmanager
-def unseen() -> Iterator[View]:
+def unseen(_info: RunInfo) -> Iterator[View]:
     yield View()
 
 
@@ -76,7 +79,7 @@ def test_run_json_stands_before_anything_starts(run: RunDir) -> None:
     assert info.hyperparameters["epochs"] == 1  # as given
     assert info.hyperparameters["batch_size"] == 100  # the program's default
     assert info.seed == info.hyperparameters["seed"]
-    assert f"--seed={info.seed}" in info.argv
+    assert f"--seed={info.seed}" in info.spec.args
     assert info.cluster == PLAN.cluster_spec()
     assert info.plan is not None
     assert info.plan["tasks"][1]["port"] == 2222
@@ -246,7 +249,7 @@ def test_a_helperless_run_comes_home_once_and_again(
     assert bring_all_home(environment, home, said.append) == []
     run = find_run("last", home)
     first = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    assert run.read().experiment == "async"
+    assert run.read().spec.experiment == "async"
     assert run.read().state is State.SUCCEEDED
     assert said == [f"run r1: succeeded, collected into {run.path}"]
     bring_all_home(environment, home, said.append)
@@ -287,7 +290,7 @@ def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
     for name in ("run.json", "summary.json"):
         (tmp_path / "damaged/r1" / name).write_text("{}")
     shutil.copytree(home / "r1", tmp_path / "another/r1")
-    RunDir(tmp_path / "another/r1").update(run_id="r2")
+    update(RunDir(tmp_path / "another/r1"), run_id="r2")
     shutil.rmtree(home)
     environment.volume.collected("r1").write_text(str(tmp_path / lie) if lie.isalpha() else lie)
     bring_all_home(environment, home, lambda _line: None, anywhere=True)
@@ -428,7 +431,7 @@ def test_runs_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_words_that_are_no_text_are_written_down_and_read_back(tmp_path: Path) -> None:
     run = prepare(order(tmp_path, "\udcff"), tmp_path / "runs")
-    assert run.read().argv[-1] == "\udcff"
+    assert run.read().spec.args[-1] == "\udcff"
     summary = summarize(run)
     assert Summary.from_json(replace(summary, reason="\udcff").to_json()).reason == "\udcff"
     write_summary(run, replace(summary, reason="\udcff"))

@@ -23,6 +23,7 @@ from lab.task.files import write_atomically
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
+from tests.specs import update
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, train
 
 LONG_AGO = 1000.0
@@ -146,7 +147,7 @@ def test_who_only_looks_turns_no_collector_away(run: RunDir) -> None:
 
 def _look_again_and_again(path: Path, seen: Event, leave: Event) -> None:
     while not leave.is_set():
-        is_followed(RunDir(path))
+        RunDir(path).is_followed()
         seen.set()
 
 
@@ -242,11 +243,11 @@ def test_only_the_backend_of_the_run_is_asked_and_only_once(run: RunDir) -> None
         with pytest.raises(LabError, match="does not answer"):
             standing(run, ask)
     assert deaf.asked == 1
-    run.update(project="other")  # the fault may have been the first one's alone
+    update(run, project="other")  # the fault may have been the first one's alone
     with pytest.raises(LabError, match="does not answer"):
         standing(run, ask)
     assert deaf.asked == 2
-    run.update(backend="local")
+    update(run, backend="local")
     assert standing(run, ask).state is State.LOST
 
 
@@ -261,7 +262,7 @@ def test_an_engine_that_takes_too_long_is_not_waited_for(run: RunDir) -> None:
     slow = Slow("local")
     ask = Volumes(lambda: [slow], patience_s=0.01)
     for project in ("mnist", "other"):
-        run.update(project=project)
+        update(run, project=project)
         with pytest.raises(
             LabError, match=r"backend local does not answer within 0.01 s; see `lab do"
         ):
@@ -364,7 +365,7 @@ def test_attach_and_collect_write_down_what_is_lost(
     assert run.read().state is State.LOST
     shown(capfd, "collect")
     assert again.read().state is State.LOST
-    run.update(state=State.TRAINING)
+    update(run, state=State.TRAINING)
     shown(capfd, "collect", "r1", code=2)
     assert run.read().state is State.LOST
 
@@ -376,7 +377,7 @@ def test_collect_goes_on_where_one_environment_cannot_be_read(
     broken = Shown(environment.root, project="broken")
     submit(environment)
     train(environment.volume, environment.runs()[0])
-    run.update(collected=False)
+    update(run, collected=False)
     lost = RunDir(run.path.parent / "r2")
     lost.create(replace(info(State.TRAINING), run_id="r2", project="other"))
     RunDir(run.path.parent / "r0").create(

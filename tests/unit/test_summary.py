@@ -41,6 +41,7 @@ from lab.task.output import Output
 from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import Cause, State
 from tests.agents import wait_for
+from tests.specs import changed
 from tests.unit.fakes import PLAN, record
 
 INFO = RunInfo(
@@ -664,7 +665,7 @@ def test_local_steps_are_added_up_only_where_each_is_an_update(
 ) -> None:
     progress = good()
     progress["worker-1"].local_step = 12
-    info = replace(INFO, **changes)
+    info = changed(INFO, **changes)
     assert summary_of(info, {}, progress).updates_conserved is conserved
 
 
@@ -703,7 +704,7 @@ def test_the_results_that_are_missing_follow_those_that_were_found() -> None:
         ResultSummary("w", "", None, None, None, False),
     ]
     # A program of the user's own with that name has no registered results.
-    assert summary_of(replace(info, own=True), {}, progress).results == [b]
+    assert summary_of(changed(info, own=True), {}, progress).results == [b]
     assert summary_of(replace(info, state=State.FAILED), {}, progress).results == [b]
 
 

@@ -48,7 +48,9 @@ def sweep(*words: str) -> int:
 
 def value(request: Request, flag: str) -> str:
     """What the program is given last, which counts."""
-    return [word for word in request.args if word.startswith(f"--{flag}=")][-1].partition("=")[2]
+    return [word for word in request.spec.args if word.startswith(f"--{flag}=")][-1].partition("=")[
+        2
+    ]
 
 
 def test_every_point_is_run_with_the_same_seeds(

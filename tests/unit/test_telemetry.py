@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 
 from lab.gpu import Condition, Fault, NvmlError
-from lab.run import telemetry
+from lab.run import gpu_metrics
 from lab.run.collect import View
 from lab.run.gpu_metrics import (
     NO_FIGURES,
@@ -235,7 +235,7 @@ def test_a_full_disk_is_one_notice_and_leaves_whole_lines(
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(descriptor, data[:left])
 
-    monkeypatch.setattr(telemetry.os, "write", full)
+    monkeypatch.setattr(gpu_metrics.os, "write", full)
     Box([both(0.5, 0.5)] * 5).go(path, view)
     assert view.notices == ["no GPU telemetry from here on: gpu.jsonl: No space left on device"]
     assert len(view.uses) == 1
@@ -286,7 +286,7 @@ def threads() -> list[threading.Thread]:
 
 
 def opens(monkeypatch: pytest.MonkeyPatch, opened: Callable[..., Any]) -> None:
-    monkeypatch.setattr(telemetry, "_nvml", opened)
+    monkeypatch.setattr(gpu_metrics, "_nvml", opened)
 
 
 def test_the_thread_lives_while_the_run_is_followed(
@@ -323,7 +323,7 @@ def test_a_driver_that_hangs_holds_up_no_run(run: RunDir, monkeypatch: pytest.Mo
             return super().sample()
 
     opens(monkeypatch, Hanging([both(0.5, 0.5)]).open)
-    monkeypatch.setattr(telemetry, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(gpu_metrics, "PATIENCE_S", 0.01)
     view = Seen()
     with watched(run, INFO, view):
         assert asked.wait(PATIENCE_S)

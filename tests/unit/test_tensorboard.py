@@ -25,6 +25,7 @@ from lab.task.protocol import RunSpec
 from lab.task.states import State
 from lab.tensorboard.files import EVENTS, grow, link, places, write_events
 from tests.agents import PATIENCE_S
+from tests.specs import update
 from tests.unit.fakes import record
 
 RUN_ID = "20261121-0810-async-aaaa"
@@ -186,7 +187,7 @@ def test_runs_are_followed_until_they_have_ended(
     def look(each: RunDir, _say: object) -> bool:
         looks.append(each.run_id)
         if len(looks) == 2:
-            run.update(state=State.SUCCEEDED)
+            update(run, state=State.SUCCEEDED)
         return True
 
     monkeypatch.setattr(command, "grow", look)
@@ -194,7 +195,7 @@ def test_runs_are_followed_until_they_have_ended(
     assert looks == [RUN_ID] * 3  # once more than it was under way: what it wrote last
     assert (tmp_path / "shown/a/worker-0").is_symlink()
 
-    run.update(state=State.TRAINING)
+    update(run, state=State.TRAINING)
     monkeypatch.setattr(command, "grow", grow)
     for task in ("worker-0", "worker-1"):
         moved(run, task, 1)

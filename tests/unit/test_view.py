@@ -137,7 +137,7 @@ def test_the_plain_view_says_states_epochs_and_little_else(
 def test_the_result_fits_the_terminal_and_says_everything(width: int) -> None:
     states = statuses(ps_0=State.SUCCEEDED, worker_0=State.SUCCEEDED, worker_1=State.FAILED)
     failed = {"state": State.FAILED, "reason": EVIL}
-    changed = RunInfo(**{**_fields(INFO), **failed})
+    changed = replace(INFO, **failed)
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     console.print(result(summary_of(changed, states, good())))
     text = console.file.getvalue()  # type: ignore[attr-defined]
@@ -170,10 +170,6 @@ def test_a_nodes_name_in_the_result_is_no_markup(text: str) -> None:
     console = Console(file=io.StringIO(), width=200, force_terminal=False)
     console.print(result(replace(summary_of(INFO, statuses(), good()), tasks=(task,))))
     assert text in console.file.getvalue()  # type: ignore[attr-defined]
-
-
-def _fields(value: RunInfo) -> dict[str, object]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 def test_what_a_task_waits_for_is_said_once() -> None:

@@ -31,7 +31,7 @@ def from_json(text: str, kind: type[T], convert: Callable[[Any], Any] = lambda r
     """
     try:
         found: T = _decode(convert(json.loads(text)), kind, kind.__name__)
-    except (TypeError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"not a {kind.__name__}: {error}") from error
     return found
 
