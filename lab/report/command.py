@@ -30,7 +30,7 @@ def command(info: RunInfo) -> str:
 def _program(info: RunInfo) -> Iterator[str]:
     yield info.spec.program if info.spec.own or info.spec.listing else info.spec.experiment
     for name in ("listing", "faithful", "mend"):
-        if getattr(info, name):
+        if getattr(info.spec, name):
             yield f"--{name}"
     tensorflow = (info.plan or {}).get("tensorflow", CURRENT.tensorflow)
     if info.spec.own and tensorflow != CURRENT.tensorflow:

@@ -219,7 +219,7 @@ def test_nothing_of_a_run_becomes_markup(home: Path) -> None:
         "reason": HOSTILE,
         "state": State.FAILED,
         "backend": HOSTILE,
-        "argv": (HOSTILE,),
+        "args": (HOSTILE,),
         "hyperparameters": {HOSTILE: HOSTILE},
         "versions": {HOSTILE: HOSTILE},
         "provenance": {HOSTILE: HOSTILE},
