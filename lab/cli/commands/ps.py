@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from lab.backends.choose import backends, named
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson
 from lab.console import print_json
 from lab.run.cells import show, table_of
 from lab.run.lifecycle import explain
-from lab.run.project import default_name
 from lab.run.standing import GONE
 from lab.run.whereabouts import statuses_of
+from lab.service.environments import find_environment
 from lab.task.protocol import TaskStatus
 from lab.task.states import Cause, State
 
@@ -26,7 +25,7 @@ def command(
     json: AsJson = False,
 ) -> None:
     """Show the tasks of an environment, and where its newest run stands."""
-    environment = named(name, default_name(), backends())
+    environment = find_environment(name)
     requests = environment.runs()
     newest = requests[-1].run_id if requests else None
     statuses = statuses_of(environment, newest) if newest else {}
