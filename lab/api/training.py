@@ -22,10 +22,9 @@ from lab.run.directory import RunDir
 from lab.run.lifecycle import View
 from lab.run.summary import Summary
 from lab.run.telemetry import watched
+from lab.service.batches import NoticeView
 from lab.service.outcome import check_succeeded
-from lab.service.preparation import RunOptions, prepare_run
-from lab.service.run import RunInterruptedError, execute
-from lab.sweep.runner import NoticeView
+from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
 from lab.task.protocol import STALL_S
 from lab.task.results import is_number
 
@@ -109,7 +108,7 @@ def run(
         faults=read_faults(faults),
     )
     report = _quiet if quiet else say
-    prepared = prepare_run(options, project(cluster), store(runs_dir), say=report)
+    prepared = prepare_run(options, project(cluster), store(runs_dir), say=report, warn=say)
     try:
         made, summary = execute(
             prepared, view=lambda run: _view(run, quiet=quiet), say=report, warn=say

@@ -30,7 +30,7 @@ from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, train, write_records
 from tests.unit.test_cli import CLUSTER
 
-USERS = ("cli.commands.ls", "cli.commands.up", "service.environments", "service.preparation")
+USERS = ("cli.commands.ls", "cli.commands.up", "service.environments", "service.run")
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from lab.errors import InputError, InterruptError, LabError, UnjudgedError
 from lab.reproduce.claims import ALL, GROUPS, NAMES, Source, load
 from lab.run.cells import show
 from lab.run.directory import RunDir, find_run, runs_dir
+from lab.service.batches import run_batches
 from lab.service.planning import Project
 from lab.service.reproduce import ReproduceOptions, plan_reproduction
 from lab.strict_json import dump
-from lab.sweep.runner import run_batches
 from lab.task.files import write_atomically
 from lab.task.parameters import MAX_SEED
 from lab.task.text import short, visible

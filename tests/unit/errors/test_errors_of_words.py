@@ -30,7 +30,7 @@ def backend(
 ) -> FakeBackend:
     """A project's directory, where nothing is up yet."""
     made = FakeBackend("local")
-    for name in ("environments", "preparation"):
+    for name in ("environments", "run"):
         monkeypatch.setattr(f"lab.service.{name}.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "own.py").write_text("")
