@@ -76,7 +76,7 @@ def _run_options(options: ReproduceOptions, source: Source, role: str) -> RunOpt
     spec = spec_of(source.recipes[role], quick=options.quick)
     return RunOptions(
         experiment=spec.experiment,
-        args=spec.argv(),
+        args=[f"--{name}={value}" for name, value in spec.flags.items()],
         backend=options.backend,
         gpus=options.gpus,
         start=spec.start,
