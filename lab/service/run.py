@@ -22,7 +22,7 @@ from lab.run.faulting import check_followed, settle
 from lab.run.launch import Order, Terms, prepare
 from lab.run.lifecycle import View
 from lab.run.program import OwnProgram, names_a_program, read_program
-from lab.run.standing import Ask, Volumes, told
+from lab.run.standing import Standing, Volumes, told
 from lab.run.summary import Summary
 from lab.service.planning import PlanResult, Project, make_plan
 from lab.service.target import Target, find_target, run_in_turn
@@ -154,10 +154,11 @@ def prepare_run(
     terms = _terms(options, experiment, project.cluster, planned.plan, own=own is not None, say=say)
     known = backends()
     resumes = None if options.resume is None else find_run(options.resume, runs_dir)
-    argv = (*experiment.args, *options.args)
-    if resumes is not None:
-        ask = Volumes(lambda: known)
-        argv = _resumed_argv(resumes, experiment, options.args, data, ask=ask, say=say)
+    if resumes is None:
+        argv = (*experiment.args, *options.args)
+    else:
+        stands = told(resumes, Volumes(lambda: known), say)
+        argv = _resumed_argv(resumes, stands, experiment, options.args, data)
     _check_joins(experiment, argv, planned.plan, terms.start, data)
     if options.detach:
         check_followed(map(concrete, terms.faults))
@@ -341,28 +342,17 @@ def _check_joins(
 
 def _resumed_argv(
     run: RunDir,
+    stands: Standing,
     experiment: Experiment,
     own: Sequence[str],
     data: Path | None,
-    *,
-    ask: Ask,
-    say: Say,
 ) -> tuple[str, ...]:
-    """All arguments of a program that starts from a run's checkpoints.
-
-    Args:
-        run: The run.
-        experiment: The experiment.
-        own: The user's own arguments, which override that run's.
-        data: The directory with the user's own data, or None.
-        ask: Looks for the run on the run volumes.
-        say: Receives what cannot be found out about the run.
+    """All arguments of a program that starts from a run's checkpoints; the user's own ones win.
 
     Raises:
         InputError: The run cannot be resumed.
         DataError: The data cannot be read.
     """
-    stands = told(run, ask, say)
     info = resume.check_resumable(run, experiment, None if data is None else str(data), stands)
     given = hyperparameters(experiment, own)
     if "checkpoint_dir" in given:
