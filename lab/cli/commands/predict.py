@@ -28,7 +28,7 @@ def up_to_a_hundred(raw: str) -> int:
     return int(raw)
 
 
-def command(
+def command(  # longer than 60 lines: the parameters are the command line
     *,
     run: Annotated[str, Word("a run's id, a unique beginning of it, or last")],
     image: Annotated[

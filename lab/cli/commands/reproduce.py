@@ -39,7 +39,7 @@ def _runs(raw: str) -> tuple[str, ...]:
     return found
 
 
-def command(
+def command(  # longer than 60 lines: the parameters are the command line
     *,
     name: Annotated[
         str, Word(f"what is reproduced: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))

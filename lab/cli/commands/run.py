@@ -38,7 +38,7 @@ def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
     return {name: flag for each in EXPERIMENTS.values() for name, flag in each.flags.items()}
 
 
-def command(
+def command(  # longer than 60 lines: the parameters are the command line
     *,
     experiment: Annotated[
         str,

@@ -64,7 +64,7 @@ def duration(raw: str) -> float:
     return seconds
 
 
-def command(
+def command(  # longer than 60 lines: the parameters are the command line
     *,
     way: Annotated[str, Word("async, sync or multiworker", one_of("async", "sync", "multiworker"))],
     workers: Annotated[
