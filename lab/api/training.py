@@ -24,15 +24,14 @@ from lab.run.summary import Summary
 from lab.run.tables import seconds, whole
 from lab.run.tables import share as percentage
 from lab.run.view import brief
+from lab.service.batches import NoticeView
 from lab.service.outcome import check_succeeded
-from lab.service.preparation import RunOptions, prepare_run
-from lab.service.run import RunInterruptedError, execute
-from lab.sweep.runner import NoticeView
+from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
 from lab.task.protocol import STALL_S, RunSpec
 from lab.task.results import is_number
 
 
-def run(
+def run(  # longer than 60 lines: an argument, and its line of help, for each option
     experiment: AnyPath,
     *,
     cluster: Cluster | AnyPath | None = None,
@@ -55,28 +54,28 @@ def run(
 ) -> Run:
     """Train an experiment from its start to its end.
 
-    Ctrl-C ends it, brings home what there is, and takes down what was booted.
+    Ctrl-C cancels it, collects what it left, and removes the environment that it booted.
 
     Args:
         experiment: An experiment (`lab experiments` lists them), the path of your own program, or a
             program for each task: `worker-0=a.py,worker-1=b.py`.
-        cluster: The description, or its file; None: the project's `cluster.yaml`.
+        cluster: The config, or its file; None: the project's `cluster.yaml`.
         backend: `local` (processes), `compose` (containers), or `auto`.
         gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
         start: Tasks that start later: `{"worker-1": "10s"}`, or `"worker-1: after 500 steps"`.
-        faults: What is done to it: `["kill worker-1 after 500 steps"]`.
-        on_failure: When a task fails: `fail`, `restart`, `restart:5` or `continue`; None: as the
-            experiment has it.
+        faults: Faults to inject: `["kill worker-1 after 500 steps"]`.
+        on_failure: When a task fails: `fail`, `restart`, `restart:5` or `continue`; None: the
+            experiment's policy.
         stall: Seconds without a step after which it has failed; 0: no limit.
-        ready_within: Seconds within which every program must be ready; None: as usual.
-        data_dir: Your own data, in the four IDX files; None: those that are shipped.
+        ready_within: Seconds within which every program must be ready; None: the default.
+        data_dir: Your own data, in the four IDX files; None: the shipped data.
         runs_dir: Where runs are kept; None: `LAB_RUNS_DIR`, or `./runs`.
-        keep: Leave the environment up that this run boots; the next one is quicker.
-        share: Take GPUs that another environment of the lab holds, too.
-        wait: Wait for the runs that are ahead in this environment; otherwise these are an error.
-        check: Whether a run that does not succeed, or finds what it should not, is an error.
-        quiet: Say nothing but warnings.
-        args: Words for a program of your own, or one.
+        keep: Leave the environment up that this run boots: the next run starts faster.
+        share: Use GPUs that another environment of the lab holds, too.
+        wait: Wait for other runs of this environment; otherwise they are an error.
+        check: Whether a run that fails, or has unexpected results, is an error.
+        quiet: Print nothing but warnings.
+        args: Arguments for a program of your own, or one argument.
         **flags: Flags of the program: `epochs=3`, `learning_rate=0.1`.
 
     Returns:
@@ -85,7 +84,7 @@ def run(
     Raises:
         InputError: An argument is wrong; nothing was started.
         LabError: It could not be run; with `check`, also: it did not succeed.
-        KeyboardInterrupt: The user ended it; it is at home, as far as it came.
+        KeyboardInterrupt: The user interrupted it; what it left is collected.
     """
     if threading.current_thread() is not threading.main_thread():
         raise LabError("a run is made in the main thread, which hears Ctrl-C", "call it there")
@@ -115,7 +114,7 @@ def run(
         faults=read_faults(faults),
     )
     report = _quiet if quiet else say
-    prepared = prepare_run(options, project(cluster), store(runs_dir), say=report)
+    prepared = prepare_run(options, project(cluster), store(runs_dir), say=report, warn=say)
     try:
         made, summary = execute(prepared, view=partial(_view, quiet=quiet), say=report, warn=say)
     except RunInterruptedError as interrupt:

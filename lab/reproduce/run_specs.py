@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from lab.reproduce.claims import WHOLE, Recipe, Source
 from lab.reproduce.figures import RunFigures
@@ -28,33 +28,12 @@ MODES: Final[Mapping[str, str]] = {
 _ROLE: Final = "run"
 
 
-@dataclass(frozen=True, slots=True)
-class RecipeSpec:
-    """How the runs of one role are made.
-
-    Attributes:
-        experiment: The experiment.
-        flags: The program's flags, without the seed.
-        start: Task to the moment at which it starts.
-        faults: The faults that are injected, a line each.
-    """
-
-    experiment: str
-    flags: Mapping[str, Any]
-    start: Mapping[str, str]
-    faults: tuple[str, ...]
-
-    def argv(self) -> tuple[str, ...]:
-        """The arguments for its program, without the seed."""
-        return tuple(f"--{name}={value}" for name, value in self.flags.items())
-
-
-def spec_of(recipe: Recipe, *, quick: bool) -> RecipeSpec:
-    """How the runs of a role are made."""
+def spec_of(recipe: Recipe, *, quick: bool) -> Recipe:
+    """How the runs of a role are made: as the recipe says, or quickly."""
     if not quick:
-        return RecipeSpec(recipe.experiment, recipe.flags, recipe.start, recipe.faults)
+        return recipe
     flags = {**recipe.flags, **recipe.quick_flags}
-    return RecipeSpec(recipe.quick, flags, recipe.start, recipe.faults)
+    return replace(recipe, experiment=recipe.quick, flags=flags)
 
 
 def worker_counts(source: Source) -> list[int | None]:
@@ -110,9 +89,9 @@ def _moments(start: Mapping[str, str]) -> dict[str, When]:
     return {task: parse_when(moment) for task, moment in start.items()}
 
 
-def _has_flags(run: RunFigures, asked: RecipeSpec) -> bool:
-    known = EXPERIMENTS[asked.experiment].flags
+def _has_flags(run: RunFigures, recipe: Recipe) -> bool:
+    known = EXPERIMENTS[recipe.experiment].flags
     return all(
         run.parameters.get(name) == known[name].parse(str(value))
-        for name, value in asked.flags.items()
+        for name, value in recipe.flags.items()
     )

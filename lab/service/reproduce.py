@@ -9,11 +9,11 @@ from lab.backends import Say
 from lab.reproduce.claims import Source
 from lab.reproduce.run_specs import points, role_of_point, spec_of, worker_counts
 from lab.run.prepare import Submission
+from lab.service.batches import Batch
 from lab.service.planning import Project
-from lab.service.preparation import PreparedRun, RunOptions, prepare_run
-from lab.service.sweep import make_batch, without_repeats
+from lab.service.run import PreparedRun, RunOptions, prepare_run
+from lab.service.sweep import without_repeats
 from lab.sweep.grid import Point
-from lab.sweep.runner import Batch
 from lab.task.faults import parse
 from lab.task.protocol import RunSpec
 
@@ -58,28 +58,28 @@ def plan_reproduction(
         resized = project.with_workers(workers)
         runs = points(source, options.repeats, workers)
         prepared: dict[str, PreparedRun] = {}
-        planned = None
-        for role in map(role_of_point, runs):
-            if role not in prepared:
-                wanted = _run_options(options, source, role)
-                prepared[role] = prepare_run(wanted, resized, runs_dir, say=once, planned=planned)
-                planned = prepared[role].planned  # the roles share an environment
+        first = None
+        for role in dict.fromkeys(map(role_of_point, runs)):
+            wanted = _run_options(options, source, role)
+            prepared[role] = prepare_run(wanted, resized, runs_dir, say=once, beside=first)
+            first = first or prepared[role]
 
         def order(point: Point) -> Submission:
             request = prepared[role_of_point(point)].order
             args = (*request.spec.args, f"--seed={options.seed + point.repeat}")
             return replace(request, spec=replace(request.spec, args=args))
 
-        return make_batch(next(iter(prepared.values())), runs, order, once)
+        return Batch(runs, order, next(iter(prepared.values())).target)
 
     return [batch(workers) for workers in worker_counts(source)]
 
 
 def _run_options(options: ReproduceOptions, source: Source, role: str) -> RunOptions:
-    spec = spec_of(source.recipes[role], quick=options.quick)
+    wanted = spec_of(source.recipes[role], quick=options.quick)
+    args = tuple(f"--{name}={value}" for name, value in wanted.flags.items())
     return RunOptions(
-        spec=RunSpec(spec.experiment, args=spec.argv(), start=spec.start),
+        spec=RunSpec(wanted.experiment, args=args, start=wanted.start),
         backend=options.backend,
         gpus=options.gpus,
-        faults=[parse(line) for line in spec.faults],
+        faults=[parse(line) for line in wanted.faults],
     )

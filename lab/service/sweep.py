@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -12,11 +12,10 @@ from pathlib import Path
 from lab.backends import Say
 from lab.run import project as project_files
 from lab.run.prepare import Submission
-from lab.run.run_queue import turn
+from lab.service.batches import Batch
 from lab.service.planning import Project
-from lab.service.preparation import PreparedRun, RunOptions, prepare_run
+from lab.service.run import RunOptions, prepare_run
 from lab.sweep.grid import Point, check_over, grid
-from lab.sweep.runner import Batch
 from lab.task.parameters import MAX_SEED, hyperparameters
 
 
@@ -71,27 +70,8 @@ def plan_sweep(options: SweepOptions, project: Project, runs_dir: Path, say: Say
         points = list(group)
         first = replace(options.run, spec=replace(asked, args=(*asked.args, *points[0].flags)))
         prepared = prepare_run(first, project.with_workers(workers), runs_dir, say=once)
-        batches.append(make_batch(prepared, points, partial(order, prepared.order), once))
+        batches.append(Batch(points, partial(order, prepared.order), prepared.target))
     return batches
-
-
-def make_batch(
-    prepared: PreparedRun, points: Sequence[Point], order: Callable[[Point], Submission], say: Say
-) -> Batch:
-    """A batch of runs in the environment of a prepared run.
-
-    Args:
-        prepared: A run of the batch.
-        points: The points of the grid.
-        order: The request at a point.
-        say: Receives the chosen backend, notices and warnings.
-
-    Raises:
-        LabError: No backend can be used here, or another environment has this name.
-    """
-    target = prepared.find_target(say)
-    alone = partial(turn, target.backend, target.plan.name, wait=False, say=say)
-    return Batch(points, order, target.found, target.boot, alone)
 
 
 def without_repeats(say: Say) -> Say:

@@ -57,7 +57,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = FakeEnvironment(tmp_path / "volume")
-    monkeypatch.setattr("lab.service.preparation.backends", lambda: [Boots("local", made)])
+    monkeypatch.setattr("lab.service.run.backends", lambda: [Boots("local", made)])
     yield made
     for thread in made.threads:
         thread.join(30)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +19,10 @@ from lab.backends.choose import check_same, choose, named
 from lab.backends.locking import Busy
 from lab.backends.state_directory import state_directory
 from lab.cli import main
-from lab.cli.inturn import in_turn
+from lab.console import say
 from lab.errors import InputError, LabError
 from lab.run.store import RunDir
+from lab.service.environments import run_all
 from lab.signals import INTERRUPTED
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
@@ -30,7 +30,7 @@ from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, train, write_records
 from tests.unit.test_cli import CLUSTER
 
-COMMANDS = ("cancel", "collect", "down", "logs", "ls", "ps", "shell", "up")
+USERS = ("cli.commands.ls", "cli.commands.up", "service.environments", "service.run")
 
 
 @pytest.fixture
@@ -45,10 +45,8 @@ def backend(
 ) -> Iterator[FakeBackend]:
     """A backend where an environment is up, in a directory with a project."""
     made = FakeBackend("local", environment)
-    for name in COMMANDS:
-        module = importlib.import_module(f"lab.cli.commands.{name}")
-        monkeypatch.setattr(module, "backends", lambda: [made])
-    monkeypatch.setattr("lab.service.preparation.backends", lambda: [made])
+    for name in USERS:
+        monkeypatch.setattr(f"lab.{name}.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts/mnist_async.py").write_text("")
@@ -384,7 +382,7 @@ def test_a_follower_that_has_stopped_holds_up_its_own_environment_only(
     other.submit(Request("r2", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     other.threads[0].join()
     monkeypatch.setattr(backend, "all", lambda: [environment, other])
-    monkeypatch.setattr("lab.cli.commands.down.FOLLOWER_S", 0.1)
+    monkeypatch.setattr("lab.service.environments.FOLLOWER_S", 0.1)
     with followed(environment, ends=False):
         capfd.readouterr()
         assert main(["collect"]) == 1
@@ -470,17 +468,22 @@ def test_cancel_of_an_unknown_run_is_refused(
 
 
 def test_faults_of_several_have_a_line_each(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(LabError, match="last"), in_turn() as one:
-        for fault in ("first", "first", "last", "first", "last"):
-            with one():
-                raise LabError(fault)
+    def fails(error: LabError) -> Callable[[], None]:
+        def fail() -> None:
+            raise error
+
+        return fail
+
+    names = ("first", "first", "last", "first", "last")
+    with pytest.raises(LabError, match="last"):
+        run_all([fails(LabError(name)) for name in names], say)
     assert capfd.readouterr().err == "first\n"
-    with pytest.raises(InputError, match="no"), in_turn() as one:
-        with one():
-            raise LabError("before")
-        with one():
-            raise InputError("no")
+
+    def never() -> None:
         pytest.fail("it went on")
+
+    with pytest.raises(InputError, match="no"):
+        run_all([fails(LabError("before")), fails(InputError("no")), never], say)
     assert capfd.readouterr().err == "before\n"
 
 

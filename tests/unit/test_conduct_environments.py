@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import errno
-import importlib
 import json
 import os
 import subprocess
@@ -280,9 +279,8 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Leaving
     (tmp_path / "left").mkdir()
     made = Leaving("local", FakeEnvironment(tmp_path / "volume"))
     made.left = FakeEnvironment(tmp_path / "left", project="left")
-    for name in ("down", "ls", "up"):
-        module = importlib.import_module(f"lab.cli.commands.{name}")
-        monkeypatch.setattr(module, "backends", lambda: [made])
+    for name in ("cli.commands.ls", "cli.commands.up", "service.environments"):
+        monkeypatch.setattr(f"lab.{name}.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -75,7 +75,7 @@ def test_it_is_compared_with_one_of_the_present_format(
     assert json.loads(other.info_path.read_text())["spec"]["experiment"] == "async"
     assert main(["compare", run.run_id, other.run_id, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["differing"], found["alike"]["seed"]) == ({}, SEED.removeprefix("--seed="))
+    assert (found["made"], found["alike"]["seed"]) == ({}, SEED.removeprefix("--seed="))
 
 
 def test_its_request_is_read() -> None:

@@ -29,7 +29,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     """A project's directory and a backend on which nothing is up."""
     (tmp_path / "volume").mkdir()
     made = FakeBackend("local")
-    for name in ("lab.cli.commands.up", "lab.service.preparation"):
+    for name in ("lab.cli.commands.up", "lab.service.run"):
         monkeypatch.setattr(f"{name}.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()

@@ -31,7 +31,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = FakeEnvironment(tmp_path / "volume", project="book")
-    monkeypatch.setattr("lab.service.preparation.backends", lambda: [Boots("local", made=made)])
+    monkeypatch.setattr("lab.service.run.backends", lambda: [Boots("local", made=made)])
     yield made
     for thread in made.threads:
         thread.join(30)
@@ -209,7 +209,7 @@ def test_an_interrupt_leaves_what_was_made_and_its_verdicts(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = importlib.import_module("lab.sweep.runner")
+    module = importlib.import_module("lab.service.batches")
     conduct = module.conduct
 
     def interrupted(*words: object, **named: object) -> object:
@@ -231,7 +231,7 @@ def test_a_run_that_breaks_off_is_in_the_result(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = importlib.import_module("lab.sweep.runner")
+    module = importlib.import_module("lab.service.batches")
     conduct = module.conduct
 
     def breaks(run: RunDir, **named: object) -> object:

@@ -296,9 +296,8 @@ def backend(
 ) -> Iterator[FakeBackend]:
     """A backend where an environment is up, seen from a directory without a description."""
     made = FakeBackend("local", environment)
-    for name in ("runs", "show", "ps", "attach", "collect", "cancel"):
-        module = importlib.import_module(f"lab.cli.commands.{name}")
-        monkeypatch.setattr(module, "backends", lambda: [made])
+    for name in ("cli.commands.runs", "cli.commands.show", "service.environments"):
+        monkeypatch.setattr(f"lab.{name}.backends", lambda: [made])
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     run.create(info(State.STARTING))

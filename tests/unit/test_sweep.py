@@ -36,7 +36,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Boots]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = Boots("local", made=FakeEnvironment(tmp_path / "volume"))
-    monkeypatch.setattr("lab.service.preparation.backends", lambda: [made])
+    monkeypatch.setattr("lab.service.run.backends", lambda: [made])
     yield made
     for thread in made.made.threads if made.made else ():
         thread.join(30)

@@ -43,7 +43,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     made = FakeEnvironment(tmp_path / "volume")
     made.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
     backend = FakeBackend("local", made)
-    monkeypatch.setattr("lab.service.preparation.backends", lambda: [backend])
+    monkeypatch.setattr("lab.service.run.backends", lambda: [backend])
     yield made
     for thread in made.threads:
         thread.join(30)

@@ -18,7 +18,7 @@ from lab.backends import Backend, Environment
 from lab.backends.choose import backends, environments
 from lab.backends.proof import judge
 from lab.cli.arguments import Switch
-from lab.cli.cards import Holders, Pinned, overview, pins
+from lab.cli.gpu_tables import Holders, Pinned, overview, pins
 from lab.cli.options import AsJson
 from lab.console import print_json
 from lab.errors import InputError, LabError

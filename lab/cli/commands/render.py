@@ -43,7 +43,7 @@ from lab.task.text import short
 from lab.tf_versions import CURRENT, IMAGES
 
 
-def command(
+def command(  # longer than 60 lines: the parameters are the command line
     *,
     file: ClusterWord = None,
     cluster: ClusterFile = None,

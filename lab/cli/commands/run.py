@@ -21,8 +21,7 @@ from lab.run.summary import summarize
 from lab.run.view import followed
 from lab.service.outcome import check_succeeded
 from lab.service.planning import Project
-from lab.service.preparation import RunOptions, prepare_run
-from lab.service.run import RunInterruptedError, execute
+from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
 from lab.task.experiments import EXPERIMENTS, ProgramFlag
 from lab.task.faults import Fault
 from lab.task.policy import Policy, parse_policy
@@ -39,7 +38,7 @@ def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
     return {name: flag for each in EXPERIMENTS.values() for name, flag in each.flags.items()}
 
 
-def command(
+def command(  # longer than 60 lines: the parameters are the command line
     *,
     experiment: Annotated[
         str,

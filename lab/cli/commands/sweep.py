@@ -17,12 +17,12 @@ from lab.errors import InterruptError, LabError
 from lab.outputs import check_output, write_output
 from lab.run.store import runs_dir
 from lab.run.tables import show
+from lab.service.batches import run_batches
 from lab.service.planning import Project
-from lab.service.preparation import RunOptions
+from lab.service.run import RunOptions
 from lab.service.sweep import SweepOptions, plan_sweep
 from lab.sweep.grid import parse_over
 from lab.sweep.results import RunResult
-from lab.sweep.runner import run_batches
 from lab.task.protocol import STALL_S, RunSpec
 
 MOST: Final = 1000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import signal
 from pathlib import Path
@@ -18,8 +17,6 @@ from lab.task.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, train
 from tests.unit.test_cli import CLUSTER
 
-COMMANDS = ("attach", "cancel", "collect", "down", "logs", "shell")
-
 
 @pytest.fixture
 def environment(tmp_path: Path) -> FakeEnvironment:
@@ -33,10 +30,8 @@ def backend(
 ) -> FakeBackend:
     """A project's directory, where nothing is up yet."""
     made = FakeBackend("local")
-    for name in COMMANDS:
-        module = importlib.import_module(f"lab.cli.commands.{name}")
-        monkeypatch.setattr(module, "backends", lambda: [made])
-    monkeypatch.setattr("lab.service.preparation.backends", lambda: [made])
+    for name in ("environments", "run"):
+        monkeypatch.setattr(f"lab.service.{name}.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "own.py").write_text("")
     (tmp_path / "scripts").mkdir()

@@ -1,9 +1,9 @@
-"""The runs of a sweep, one after the other; runs with as many workers share an environment."""
+"""Batches of runs: those of a batch share an environment, and run one after the other."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,8 +18,10 @@ from lab.errors import LabError
 from lab.run.collect import View
 from lab.run.conduct import conduct, take_down
 from lab.run.prepare import Submission, prepare
+from lab.run.run_queue import turn
 from lab.run.store import RunDir
 from lab.run.tables import number
+from lab.service.target import Target
 from lab.sweep.grid import Point
 from lab.sweep.results import RunResult
 from lab.task.text import LONGEST_REASON, short, visible
@@ -27,21 +29,17 @@ from lab.task.text import LONGEST_REASON, short, visible
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The part of a sweep that is run in one environment.
+    """Runs in one environment.
 
     Attributes:
         points: The points of the grid.
         order: The request at a point.
-        found: The environment that is up already, and stays up; None: one is booted, and removed.
-        boot: Boots it, as `conduct` asks for; its second argument receives progress.
-        turn: Keeps other runs of this user out of the environment meanwhile.
+        target: Where they are made.
     """
 
     points: Sequence[Point]
     order: Callable[[Point], Submission]
-    found: Environment | None
-    boot: Callable[[Callable[[], None], Say], Environment]
-    turn: Callable[[], AbstractContextManager[object]] = nullcontext
+    target: Target
 
 
 @dataclass(slots=True)
@@ -72,14 +70,15 @@ def run_batches(batches: Sequence[Batch], runs_dir: Path, say: Say) -> Outcome:
 
 
 def _run(batch: Batch, runs_dir: Path, progress: Progress, outcome: Outcome) -> None:
-    environment, run = batch.found, None
+    target, say = batch.target, progress.say
+    environment, run = target.found, None
 
     def boot(defer: Callable[[], None]) -> Environment:
         nonlocal environment
-        environment = batch.boot(defer, progress.say)
+        environment = target.boot(defer, say)
         return environment
 
-    with signals.as_interrupt(), batch.turn():
+    with signals.as_interrupt(), turn(target.backend, target.plan.name, wait=False, say=say):
         try:
             for point in batch.points:
                 progress.begin(point.line())
@@ -90,8 +89,8 @@ def _run(batch: Batch, runs_dir: Path, progress: Progress, outcome: Outcome) -> 
                     boot=boot,
                     found=environment,
                     keep=True,
-                    view=lambda _info: NoticeView(progress.say),
-                    say=progress.say,
+                    view=lambda _info: NoticeView(say),
+                    say=say,
                 )
                 outcome.results.append(RunResult(point, summary))
                 progress.end(outcome.results[-1])
@@ -101,9 +100,9 @@ def _run(batch: Batch, runs_dir: Path, progress: Progress, outcome: Outcome) -> 
                         f"see `lab show {summary.run_id}`",
                     )
         finally:
-            if batch.found is None and environment is not None and run is not None:
+            if target.found is None and environment is not None and run is not None:
                 with signals.undisturbed():
-                    take_down(run, environment, progress.say)
+                    take_down(run, environment, say)
 
 
 class NoticeView(View):
@@ -120,23 +119,21 @@ class NoticeView(View):
 class Progress:
     """Counts the runs that have ended, and reports each one's result."""
 
-    def __init__(self, total: int, say: Say, bar: Bar | None) -> None:
+    def __init__(self, total: int, say: Say, bar: Bar) -> None:
         self.say = say
         self._total = total
         self._done = 0
         self._bar = bar
-        self._row = None if bar is None else bar.add_task("", total=total)
+        self._row = bar.add_task("", total=total)
 
     def begin(self, line: str) -> None:
         """Show which run comes."""
-        if self._bar is not None and self._row is not None:
-            self._bar.update(self._row, description=visible(line))
+        self._bar.update(self._row, description=visible(line))
 
     def end(self, result: RunResult) -> None:
         """Report a run's result."""
         self._done += 1
-        if self._bar is not None and self._row is not None:
-            self._bar.advance(self._row)
+        self._bar.advance(self._row)
         summary = result.summary
         if result.succeeded:
             figures = result.figures().items()
@@ -151,12 +148,11 @@ class Progress:
 def _progress(total: int, say: Say) -> Iterator[Progress]:
     """Progress of so many runs; on a terminal a bar stays below the lines."""
     console = Console(stderr=True, highlight=False)
-    if not console.is_terminal or console.is_dumb_terminal:
-        yield Progress(total, say, None)
-        return
+    shown = console.is_terminal and not console.is_dumb_terminal
     columns = (
         MofNCompleteColumn(), BarColumn(20), TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
     )  # fmt: skip
-    with Bar(*columns, console=console, transient=True) as bar:
-        yield Progress(total, lambda line: console.print(Text(visible(line))), bar)
+    above = (lambda line: console.print(Text(visible(line)))) if shown else say
+    with Bar(*columns, console=console, transient=True, disable=not shown) as bar:
+        yield Progress(total, above, bar)
