@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from lab.run.run_info import RunInfo
-from lab.task.experiments import EXPERIMENTS, ProgramFlag
+from lab.task.experiments import ProgramFlag, registered
 from lab.task.policy import FAIL, Policy
 from lab.task.protocol import READY_S, STALL_S
 from lab.tf_versions import CURRENT
@@ -38,7 +38,7 @@ def _program(info: RunInfo) -> Iterator[str]:
 
 
 def _terms(info: RunInfo) -> Iterator[str]:
-    wanted = None if info.spec.own else EXPERIMENTS.get(info.spec.experiment)
+    wanted = registered(info.spec)
     start = "; ".join(f"{task}: {when}" for task, when in info.spec.start.items())
     own_faults = [str(each) for each in info.spec.faults if not wanted or each not in wanted.faults]
     policy, usual = (
@@ -78,8 +78,8 @@ def _seconds(value: float) -> str:
 def _words(info: RunInfo) -> Iterator[str]:
     """The program's words: flags that `lab run` knows first, and all others behind `--`."""
     words = [str(word) for word in info.spec.args]
-    wanted = EXPERIMENTS.get(info.spec.experiment)
-    if info.spec.own or wanted is None:
+    wanted = registered(info.spec)
+    if wanted is None:
         yield from ["--", *words] if info.spec.own and words else words
         return
     given, others = _told_apart(words, wanted.flags)

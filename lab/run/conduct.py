@@ -87,17 +87,11 @@ def conduct(
                 with view(it.info) as shown:
                     _follow(it, environment, shown)
             return lifecycle.finish(it)
-        except KeyboardInterrupt:
-            with signals.undisturbed(), suppress(OSError):  # the disk may be full, and stay so
-                _give_up(it, environment, State.CANCELLED, INTERRUPTED, say)
-            raise
-        except LabError as error:
-            with signals.undisturbed():
-                _give_up(it, environment, State.FAILED, str(error), say)
-            raise
-        except OSError as error:
-            with signals.undisturbed(), suppress(OSError):
-                _give_up(it, environment, State.FAILED, str(error), say)
+        except (KeyboardInterrupt, LabError, OSError) as error:
+            # The disk may be full, and stay so: that does not hide the first error.
+            hidden = () if isinstance(error, LabError) else (OSError,)
+            with signals.undisturbed(), suppress(*hidden):
+                _give_up(it, environment, error, say)
             raise
         finally:
             if found is None and environment is not None and not keep:
@@ -105,12 +99,12 @@ def conduct(
                     take_down(run, environment, say)
 
 
-def _give_up(
-    run: OpenRun, environment: Environment | None, state: State, reason: str, say: Say
-) -> None:
+def _give_up(run: OpenRun, environment: Environment | None, error: BaseException, say: Say) -> None:
     """End a run that broke off, or remove its directory if no agent received it."""
+    interrupted = isinstance(error, KeyboardInterrupt)
+    state = State.CANCELLED if interrupted else State.FAILED
     if run.info.has_started or (environment is not None and _may_hold(environment, run)):
-        lifecycle.abort(run, state, reason)
+        lifecycle.abort(run, state, INTERRUPTED if interrupted else str(error))
     else:
         run.directory.discard()
         say(f"run {run.run_id} did not start; its directory is removed")

@@ -161,27 +161,15 @@ def figures(
 
 
 @dataclass(slots=True)
-class _Mean:
-    total: float = 0.0
-    count: int = 0
+class _Moments:
+    """Utilisation and power at several moments, as far as they are known."""
 
-    def add(self, value: float | None) -> None:
-        if value is not None:
-            self.total += value
-            self.count += 1
-
-    def value(self) -> float | None:
-        return self.total / self.count if self.count else None
-
-
-@dataclass(slots=True)
-class _Means:
-    utilisation: _Mean = field(default_factory=_Mean)
-    power_w: _Mean = field(default_factory=_Mean)
+    utilisation: list[float] = field(default_factory=list)
+    power_w: list[float] = field(default_factory=list)
 
     def add(self, utilisation: float | None, power_w: float | None) -> None:
-        self.utilisation.add(utilisation)
-        self.power_w.add(power_w)
+        self.utilisation += [] if utilisation is None else [utilisation]
+        self.power_w += [] if power_w is None else [power_w]
 
 
 @dataclass(slots=True)
@@ -189,28 +177,28 @@ class _Task:
     """The moments of one task so far: all of them, and those while it trained."""
 
     trained: Span | None
-    always: _Means = field(default_factory=_Means)
-    training: _Means = field(default_factory=_Means)
+    always: _Moments = field(default_factory=_Moments)
+    training: _Moments = field(default_factory=_Moments)
     memory_bytes: int | None = None
 
     def add(self, time: float, lines: Sequence[Mapping[str, Any]]) -> None:
         shares = [one for line in lines if (one := _share(line.get("utilisation"))) is not None]
-        utilisation = sum(shares) / len(shares) if shares else None
-        power_w = _sum(lines, "power_w")
-        self.always.add(utilisation, power_w)
+        seen = _mean(shares), _sum(lines, "power_w")
+        self.always.add(*seen)
         if self.trained is not None and self.trained[0] <= time <= self.trained[1]:
-            self.training.add(utilisation, power_w)
+            self.training.add(*seen)
         memory = _sum(lines, "memory_used_bytes")
         if memory is not None:
             self.memory_bytes = max(int(memory), self.memory_bytes or 0)
 
     def figures(self) -> Figures:
-        utilisation, power_w = self.training.utilisation.value(), self.training.power_w.value()
-        return Figures(
-            self.always.utilisation.value() if utilisation is None else utilisation,
-            self.memory_bytes,
-            self.always.power_w.value() if power_w is None else power_w,
-        )
+        utilisation = _mean(self.training.utilisation or self.always.utilisation)
+        power_w = _mean(self.training.power_w or self.always.power_w)
+        return Figures(utilisation, self.memory_bytes, power_w)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _moment(sample: Mapping[str, Any]) -> tuple[str, float]:

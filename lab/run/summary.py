@@ -16,7 +16,7 @@ from lab.run.progress import TaskProgress, read_progress
 from lab.run.run_info import Left, RunInfo, convert
 from lab.run.store import RunDir
 from lab.strict_json import dump, parse
-from lab.task.experiments import EXPERIMENTS
+from lab.task.experiments import registered
 from lab.task.files import read_regular, write_atomically
 from lab.task.protocol import TaskStatus
 from lab.task.states import State
@@ -284,7 +284,7 @@ def _results(info: RunInfo, progress: Mapping[str, TaskProgress]) -> list[Result
         for task, value in progress.items()
         for each in value.results.values()
     ]
-    experiment = None if info.spec.own else EXPERIMENTS.get(info.spec.experiment)
+    experiment = registered(info.spec)
     if experiment is None or info.state is not State.SUCCEEDED:
         return found
     names = {each.name for each in found}
@@ -303,7 +303,7 @@ def _conserved(
         return None
     if final.probe != final.probe_global_step:
         return False
-    experiment = None if info.spec.own else EXPERIMENTS.get(info.spec.experiment)
+    experiment = registered(info.spec)
     if experiment is None or not experiment.steps_add_up or info.spec.resumed_from:
         return True
     ends = [statuses[worker.task] for worker in workers if worker.task in statuses]

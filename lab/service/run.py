@@ -147,8 +147,7 @@ def prepare_run(
     resumes = None if options.resume is None else find_run(options.resume, runs_dir)
     if resumes is not None:
         stands = told(resumes, Volumes(lambda: known), say)
-        args = _resumed_args(resumes, stands, experiment, options.spec.args, data)
-        spec = replace(spec, args=args)
+        spec = replace(spec, args=_resumed_args(resumes, stands, experiment, options.spec, data))
     _check_joins(experiment, spec, planned.plan, data)
     if options.detach:
         check_followed(map(concrete, spec.faults))
@@ -320,7 +319,7 @@ def _resumed_args(
     run: RunDir,
     stands: Standing,
     experiment: Experiment,
-    own: Sequence[str],
+    asked: RunSpec,
     data: Path | None,
 ) -> tuple[str, ...]:
     """All arguments of a program that starts from a run's checkpoints; the user's own ones win.
@@ -330,12 +329,12 @@ def _resumed_args(
         DataError: The data cannot be read.
     """
     info = check_resumable(run, experiment, None if data is None else str(data), stands)
-    given = hyperparameters(experiment, own)
+    given = hyperparameters(experiment, asked.args)
     if "checkpoint_dir" in given:
         raise InputError(
             f"--resume takes the checkpoints of run {run.run_id}", "leave out --checkpoint_dir"
         )
-    argv = (*inherited(info, given), *own)
+    argv = (*inherited(info, given), *asked.args)
     parameters = defaults(experiment) | hyperparameters(experiment, argv)
     if experiment.steps_add_up:
         argv += tuple(end_of(info, parameters, lambda: _training_images(data)))
