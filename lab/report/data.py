@@ -15,7 +15,8 @@ from lab.run.progress import read_records
 from lab.run.run_info import RunInfo
 from lab.run.standing import Ask, told
 from lab.run.store import RunDir
-from lab.run.summary import Summary, sum_up
+from lab.run.summarize import sum_up
+from lab.run.summary import Summary
 from lab.task.states import State
 
 _WHY: Final[Mapping[str, str]] = {

@@ -9,7 +9,7 @@ from typing import Any, Final
 from lab.run.progress import read_records
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.run.summary import summarize
+from lab.run.summarize import summarize
 from lab.task.faults import DONE
 from lab.task.results import is_number, is_whole
 from lab.task.states import State

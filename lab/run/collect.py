@@ -21,8 +21,7 @@ from lab.run import lifecycle
 from lab.run.printed import PrintedLines
 from lab.run.progress import LineReader
 from lab.run.run_info import Left
-from lab.run.store import OpenRun
-from lab.run.summary import read_statuses
+from lab.run.store import OpenRun, read_statuses
 from lab.task import frames
 from lab.task.files import replacing
 from lab.task.protocol import TASK, TaskStatus

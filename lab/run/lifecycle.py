@@ -12,8 +12,9 @@ from pathlib import PurePosixPath
 
 from lab.backends import Environment
 from lab.run.run_info import RunInfo
-from lab.run.store import OpenRun
-from lab.run.summary import Summary, read_statuses, sum_up, write_summary
+from lab.run.store import OpenRun, read_statuses
+from lab.run.summarize import sum_up
+from lab.run.summary import Summary, write_summary
 from lab.task.appending import Written
 from lab.task.policy import outcome
 from lab.task.protocol import Request, TaskStatus

@@ -15,8 +15,7 @@ from lab.backends import Backend, Environment, Say
 from lab.errors import LabError
 from lab.run import lifecycle
 from lab.run.run_info import RunInfo
-from lab.run.store import RunDir
-from lab.run.summary import read_statuses
+from lab.run.store import RunDir, read_statuses
 from lab.run.whereabouts import statuses_of
 from lab.task.protocol import TaskStatus
 from lab.task.states import State

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import InputError, LabError
-from lab.run.run_info import RunInfo
+from lab.run.run_info import RunInfo, convert
+from lab.strict_json import parse
 from lab.task.files import read_regular, write_atomically
-from lab.task.protocol import RUN_ID
+from lab.task.protocol import RUN_ID, TaskStatus
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"
@@ -295,3 +296,30 @@ def safe_run_id(run_id: str) -> str:
     if not RUN_ID.fullmatch(run_id):
         raise LabError(f"not a run id: {run_id!r}", "remove that request from the run volume")
     return run_id
+
+
+def read_statuses(
+    run: RunDir, info: RunInfo, *, skip_damaged: bool = False
+) -> dict[str, TaskStatus]:
+    """The status of every task that wrote one.
+
+    Args:
+        run: The run.
+        info: Its `run.json`.
+        skip_damaged: Whether one that cannot be read counts as none; a collection replaces it.
+
+    Raises:
+        LabError: One cannot be read; the message names the file and the key.
+    """
+    found = {}
+    for task in info.task_names():
+        path = run.status(task)
+        try:
+            found[task] = convert(parse(read_regular(path)), TaskStatus)
+        except FileNotFoundError:
+            continue
+        except ValueError as error:
+            if not skip_damaged:
+                mend = f"collect it again with `lab collect {run.run_id}`, or move it away"
+                raise LabError(f"{path}: {error}", mend) from error
+    return found

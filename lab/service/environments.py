@@ -20,7 +20,8 @@ from lab.run.project import cluster_path, default_name, find_root
 from lab.run.run_info import RunInfo
 from lab.run.standing import Volumes, settle, states_of
 from lab.run.store import RunDir, all_runs, safe_run_id
-from lab.run.summary import Summary, summarize
+from lab.run.summarize import summarize
+from lab.run.summary import Summary
 from lab.run.whereabouts import Found, locate, reachable, under_way
 
 FOLLOWER_S: Final = 30.0

@@ -18,7 +18,7 @@ from lab.predict.source import answering, saved_model, test_set
 from lab.run.project import check_data_dir
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.run.summary import summarize
+from lab.run.summarize import summarize
 from lab.task.data import Floats, scaled
 from lab.task.model import SavedModel
 from lab.task.text import visible

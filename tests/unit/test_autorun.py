@@ -139,9 +139,9 @@ def test_an_interrupted_run_resumes_from_its_checkpoint(volume: Volume, state: S
         said[0]
         == f"run {first.run_id} was interrupted: {second.run_id} resumes from its checkpoint"
     )
-    assert second.resumed_from == first.run_id
+    assert second.spec.resumed_from == first.run_id
     # Five epochs of 550 steps on each of two workers.
-    assert second.args == ("--epochs=5", "--seed=7", "--global_steps=5500")
+    assert second.spec.args == ("--epochs=5", "--seed=7", "--global_steps=5500")
     kept = {path.name for path in (volume.run(second.run_id) / "checkpoints").iterdir()}
     assert kept == {"checkpoint", "model-12.index", "model-12.data-00000-of-00001"}
     third, said = trained(volume, State.SUCCEEDED)
@@ -153,7 +153,7 @@ def test_an_interrupted_run_without_a_checkpoint_starts_anew(volume: Volume) -> 
     first, _ = trained(volume, State.LOST)
     second, said = trained(volume, State.SUCCEEDED)
     assert said[0] == f"run {first.run_id} was interrupted and left no checkpoint: it starts anew"
-    assert (second.args, second.resumed_from) == (first.args, "")
+    assert (second.spec.args, second.spec.resumed_from) == (first.spec.args, "")
 
 
 def test_a_run_that_the_user_cancelled_stays_ended(volume: Volume) -> None:

@@ -184,8 +184,8 @@ def test_run_prints_its_summary_last(
     assert "every update counted" in err
     assert not environment.is_down
     info = RunDir(Path("runs") / summary["run_id"]).read()
-    assert info.argv[1:] == ("--epochs=1", "--x", "y")
-    assert environment.runs()[0].args == info.argv
+    assert info.spec.args[1:] == ("--epochs=1", "--x", "y")
+    assert environment.runs()[0].spec.args == info.spec.args
 
 
 def test_run_that_fails_exits_1_with_the_tasks_last_words(

@@ -24,7 +24,7 @@ from lab.run.collect import View
 from lab.run.conduct import conduct
 from lab.run.prepare import Submission, prepare
 from lab.run.store import RunDir
-from lab.run.summary import summarize
+from lab.run.summarize import summarize
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State

@@ -14,7 +14,7 @@ from lab.console import say
 from lab.errors import LabError
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.run.summary import summarize
+from lab.run.summarize import summarize
 from lab.run.tables import PIPE_WIDTH
 from lab.service.outcome import LOG_LINES, check_succeeded
 from lab.task.files import write_atomically

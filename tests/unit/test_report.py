@@ -36,7 +36,7 @@ from lab.run.frame import records_frame
 from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.run.summary import sum_up, summary_of
+from lab.run.summarize import sum_up, summary_of
 from lab.task.experiments import EXPERIMENTS
 from lab.task.parameters import hyperparameters
 from lab.task.policy import RESTARTS, OnFailure

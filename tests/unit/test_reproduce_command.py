@@ -57,7 +57,7 @@ def test_each_kind_of_run_is_made_with_recorded_seeds_and_the_books_start(
 ) -> None:
     assert reproduce("book-async", "--repeats", "2", "--gpus", "none", "--seed", "5") == 1
     asked = environment.runs()
-    assert [(each.experiment, flags(each)) for each in asked] == [
+    assert [(each.spec.experiment, flags(each)) for each in asked] == [
         ("async", {"epochs": "50", "seed": "5"}),
         ("async-fast", {"epochs": "2", "seed": "5"}),
         ("async", {"epochs": "50", "seed": "5"}),
@@ -79,7 +79,7 @@ def test_each_kind_of_run_is_made_with_recorded_seeds_and_the_books_start(
 def test_quick_runs_the_quick_listings(environment: FakeEnvironment) -> None:
     reproduce("book-sync", "--repeats", "1", "--gpus", "none", "--quick")
     asked = environment.runs()
-    assert [each.experiment for each in asked] == [
+    assert [each.spec.experiment for each in asked] == [
         "sync-fast", "async-fast", "sync-fast", "async-fast",
     ]  # fmt: skip
     assert [each.faults for each in asked][1:] == [

@@ -14,7 +14,8 @@ from lab.records import format_record, parse_record
 from lab.run.prepare import Submission, prepare
 from lab.run.progress import TaskProgress
 from lab.run.store import RunDir
-from lab.run.summary import Summary, summary_of
+from lab.run.summarize import summary_of
+from lab.run.summary import Summary
 from lab.run.tables import result, show
 from lab.service.outcome import check_succeeded
 from lab.task.experiments import EXPERIMENTS

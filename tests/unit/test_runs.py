@@ -28,7 +28,8 @@ from lab.run.homecoming import bring_all_home, bring_one_home
 from lab.run.prepare import Submission, prepare
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir, find_run, runs_dir
-from lab.run.summary import Summary, summarize, write_summary
+from lab.run.summarize import summarize
+from lab.run.summary import Summary, write_summary
 from lab.task.experiments import EXPERIMENTS
 from lab.task.parameters import hyperparameters, with_seed
 from lab.task.protocol import Request, RunSpec, Volume

@@ -26,15 +26,8 @@ from lab.run.lifecycle import verdict
 from lab.run.progress import LineReader, TaskProgress, read_progress
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.run.summary import (
-    ResultSummary,
-    Summary,
-    TaskSummary,
-    read_summary,
-    summarize,
-    summary_of,
-    write_summary,
-)
+from lab.run.summarize import summarize, summary_of
+from lab.run.summary import ResultSummary, Summary, TaskSummary, read_summary, write_summary
 from lab.run.tables import result
 from lab.task.identity import Identity
 from lab.task.output import Output

@@ -35,7 +35,8 @@ from lab.run.gpu_metrics import (
 )
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.run.summary import Summary, read_summary, summarize, write_summary
+from lab.run.summarize import summarize
+from lab.run.summary import Summary, read_summary, write_summary
 from lab.run.tables import result
 from lab.run.view import LiveView, PlainView
 from lab.task.protocol import RunSpec, TaskStatus

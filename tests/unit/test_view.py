@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from lab.run.run_info import RunInfo
-from lab.run.summary import summary_of
+from lab.run.summarize import summary_of
 from lab.run.tables import result, table_of
 from lab.run.view import LiveView, PlainView
 from lab.task.protocol import RunSpec, TaskStatus

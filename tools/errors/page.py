@@ -79,7 +79,8 @@ _GROUPS: Final = (
         (
             "lab/run/project.py",
             "lab/run/program.py",
-            "lab/run/launch.py",
+            "lab/run/python_source.py",
+            "lab/run/prepare.py",
             "lab/service/planning.py",
             "lab/service/run.py",
             "lab/cli/commands/run.py",

@@ -11,7 +11,7 @@ from lab.console import print_json, say
 from lab.errors import InputError
 from lab.run.standing import Ask, Volumes, told
 from lab.run.store import RunDir, find_run, runs_dir
-from lab.run.summary import sum_up
+from lab.run.summarize import sum_up
 from lab.run.tables import show
 
 if TYPE_CHECKING:

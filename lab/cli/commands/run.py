@@ -17,7 +17,7 @@ from lab.placement.start_schedule import parse_start
 from lab.run.faulting import asked
 from lab.run.program import names_a_program
 from lab.run.store import runs_dir
-from lab.run.summary import summarize
+from lab.run.summarize import summarize
 from lab.run.view import followed
 from lab.service.outcome import check_succeeded
 from lab.service.planning import Project

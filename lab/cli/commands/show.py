@@ -10,7 +10,7 @@ from lab.cli.options import AsJson, RunsDir
 from lab.console import say
 from lab.run.standing import Volumes, told
 from lab.run.store import find_run, runs_dir
-from lab.run.summary import sum_up
+from lab.run.summarize import sum_up
 from lab.run.tables import result, show
 
 

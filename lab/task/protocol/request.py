@@ -52,7 +52,7 @@ class Request:
         Raises:
             ValueError: The text is no request.
         """
-        request = from_json(text, cls, nested)
+        request = from_json(text, cls, "request", nested)
         if not RUN_ID.fullmatch(request.run_id):
             raise ValueError(f"not a run id: {request.run_id!r}")
         for name in request.tasks():

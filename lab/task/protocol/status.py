@@ -80,4 +80,4 @@ class TaskStatus:
         Raises:
             ValueError: The text is no status.
         """
-        return from_json(text, cls)
+        return from_json(text, cls, "task status")
