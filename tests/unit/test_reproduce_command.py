@@ -64,7 +64,7 @@ def test_each_kind_of_run_is_made_with_recorded_seeds_and_the_books_start(
         ("async", {"epochs": "50", "seed": "6"}),
     ]
     books, late = {"worker-2": "after 20,900 steps"}, {"worker-2": "10s"}
-    assert [dict(each.start) for each in asked] == [books, late, late, books]
+    assert [dict(each.spec.start) for each in asked] == [books, late, late, books]
     assert environment.is_down
     out, err = capsys.readouterr()
     assert "global steps in all" in out
@@ -82,7 +82,7 @@ def test_quick_runs_the_quick_listings(environment: FakeEnvironment) -> None:
     assert [each.spec.experiment for each in asked] == [
         "sync-fast", "async-fast", "sync-fast", "async-fast",
     ]  # fmt: skip
-    assert [each.faults for each in asked][1:] == [
+    assert [each.spec.faults for each in asked][1:] == [
         (), ("slow:0.3,60s worker-0",), ("slow:0.3,60s worker-0",),
     ]  # fmt: skip
 
