@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from lab.run.run_info import RunInfo
 from lab.run.run_queue import Turn, turn
 from lab.run.store import RunDir
 from lab.run.summary import Summary, TaskSummary, write_summary
+from lab.service.target import Target, find_target
 from lab.task.policy import OnFailure
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
@@ -114,6 +116,26 @@ def test_another_run_is_waited_for_where_that_is_asked_for(
     monkeypatch.setattr(Turn, "wait", wait)
     api.run("async", quiet=True, gpus="none", wait=True)
     assert asked == ["mnist"]
+
+
+def test_after_waiting_the_environment_is_looked_for_again(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Target] = []
+
+    def find(*args: Any, **options: Any) -> Target:
+        found.append(find_target(*args, **options))
+        return found[-1]
+
+    def wait(self: Turn) -> None:
+        self.waited = True
+
+    monkeypatch.setattr("lab.service.run.find_target", find)
+    api.run("async", quiet=True, gpus="none")
+    assert len(found) == 1
+    monkeypatch.setattr(Turn, "wait", wait)
+    api.run("async", quiet=True, gpus="none", wait=True)
+    assert len(found) == 3
 
 
 def test_quiet_is_quiet(environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]) -> None:

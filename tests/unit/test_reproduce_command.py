@@ -6,12 +6,14 @@ import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lab.cli import main
 from lab.errors import LabError
 from lab.run.store import RunDir
+from lab.service.target import Target, find_target
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
 from tests.specs import update
@@ -74,6 +76,24 @@ def test_each_kind_of_run_is_made_with_recorded_seeds_and_the_books_start(
     assert "  independent claims: " in out
     assert "4/4 run=whole" in err
     assert "claims are not reproduced, " in err
+
+
+def test_runs_with_as_many_workers_share_a_target(
+    environment: FakeEnvironment,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[object] = []
+
+    def find(*args: Any, **options: Any) -> Target:
+        found.append(args)
+        return find_target(*args, **options)
+
+    monkeypatch.setattr("lab.service.run.find_target", find)
+    assert reproduce("book-async", "--repeats", "1", "--gpus", "none") == 1
+    assert len(environment.runs()) == 3
+    assert len(found) == 1
+    assert capsys.readouterr().err.count("backend local: ") == 1
 
 
 def test_quick_runs_the_quick_listings(environment: FakeEnvironment) -> None:
