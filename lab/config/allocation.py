@@ -52,9 +52,9 @@ class AllocationError(Exception):
         problem: Why.
     """
 
-    def __init__(self, loc: Loc, message: str) -> None:
-        super().__init__(message)
-        self.problem = Problem(loc, message)
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
 
 
 def seats_by_node(jobs: Mapping[str, Job]) -> dict[str, list[Seat]]:
@@ -128,9 +128,11 @@ def _too_many(name: str, node: Node, own: Sequence[Seat]) -> AllocationError:
     first = next(seat for seat, total in zip(asking, totals, strict=True) if total > node.gpu_count)
     asked = _listed(f"{seat.name}: {seat.asks}" for seat in asking)
     return AllocationError(
-        first.loc,
-        f"the tasks on {name} ask for {plural(totals[-1], 'GPU')} ({asked}) and it has "
-        f"{node.gpu_count}; give the node more, the tasks fewer, or say `share: true`",
+        Problem(
+            first.loc,
+            f"the tasks on {name} ask for {plural(totals[-1], 'GPU')} ({asked}) and it has "
+            f"{node.gpu_count}; give the node more, the tasks fewer, or say `share: true`",
+        )
     )
 
 
@@ -142,29 +144,31 @@ def _does_not_divide(name: str, node: Node, left: int, equal: Sequence[Seat]) ->
         among = f"{len(equal)} tasks ({tasks})"
         message = f"{plural(left, 'GPU')} of {name} cannot be divided equally among {among}"
     mend = "; state the job's `gpus` (0 for tasks on the CPU), or say `share: true`"
-    return AllocationError(equal[0].loc, message + mend)
+    return AllocationError(Problem(equal[0].loc, message + mend))
 
 
 def _check_sharing(name: str, node: Node, pool: int, shared: Sequence[Seat]) -> None:
     if shared and pool == 0:
         has = "has no GPUs" if node.gpu_count == 0 else "has none left"
         raise AllocationError(
-            shared[0].loc, f"{shared[0].name} shares the GPUs of {name}, which {has}"
+            Problem(shared[0].loc, f"{shared[0].name} shares the GPUs of {name}, which {has}")
         )
     for seat in shared:
         if seat.asks is not None and seat.asks > pool:
             asks = plural(seat.asks, "GPU")
             message = f"{seat.name} asks for {asks} and {name} has {pool} to share"
-            raise AllocationError(seat.loc, message)
+            raise AllocationError(Problem(seat.loc, message))
     # Every task takes the first ones, so the first GPU carries them all. The sum is exact: in
     # floating point, ten times 0.1 and such would depend on the order.
     total = sum(Fraction(repr(seat.fraction)) for seat in shared if seat.fraction is not None)
     if total > 1:
         tasks = _listed(f"{seat.name}: {seat.fraction}" for seat in shared if seat.fraction)
         raise AllocationError(
-            shared[-1].loc,
-            f"the tasks that share a GPU of {name} take {float(total):.6g} of its memory "
-            f"({tasks}); no more than 1.0 is there",
+            Problem(
+                shared[-1].loc,
+                f"the tasks that share a GPU of {name} take {float(total):.6g} of its memory "
+                f"({tasks}); no more than 1.0 is there",
+            )
         )
 
 

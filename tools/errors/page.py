@@ -39,7 +39,10 @@ _GROUPS: Final = (
     (
         "Typing a command",
         "The words of a command are checked before anything is executed.",
-        ("lab/cli/",),
+        (
+            "lab/cli/",
+            "lab/config/start_schedule.py",
+        ),
     ),
     (
         "Writing a description",
@@ -79,7 +82,10 @@ _GROUPS: Final = (
         (
             "lab/run/project.py",
             "lab/run/program.py",
-            "lab/run/launch.py",
+            "lab/run/python_source.py",
+            "lab/run/prepare.py",
+            "lab/service/planning.py",
+            "lab/service/run.py",
             "lab/cli/commands/run.py",
         ),
     ),
@@ -90,23 +96,34 @@ _GROUPS: Final = (
             "lab/run/",
             "lab/cli/commands/attach.py",
             "lab/cli/commands/cancel.py",
-            "lab/cli/outcome.py",
+            "lab/service/environments.py",
+            "lab/service/outcome.py",
         ),
     ),
     (
         "Sweeping",
         "`lab sweep`: what is varied is checked before anything starts; the runs are ordinary ones.",
-        ("lab/sweep/", "lab/cli/sweeping.py", "lab/cli/commands/sweep.py"),
+        (
+            "lab/sweep/",
+            "lab/service/sweep.py",
+            "lab/service/batches.py",
+            "lab/cli/commands/sweep.py",
+        ),
     ),
     (
         "Reproducing",
         "`lab reproduce`: the runs are ordinary ones; what they come to is held against the source.",
-        ("lab/reproduce/", "lab/cli/reproducing.py", "lab/cli/commands/reproduce.py"),
+        (
+            "lab/reproduce/",
+            "lab/service/reproduce.py",
+            "lab/service/evaluation.py",
+            "lab/cli/commands/reproduce.py",
+        ),
     ),
     (
         "Predicting",
         "`lab predict`: the saved model of a run, and a picture for it.",
-        ("lab/predict/", "lab/cli/asking.py", "lab/cli/commands/predict.py"),
+        ("lab/predict/", "lab/service/predict.py", "lab/cli/commands/predict.py"),
     ),
     (
         "Reporting",
@@ -146,7 +163,8 @@ _WHEN: Final = {
     "lab/cli/arguments.py": "the words of a command are checked; nothing was executed",
     "lab/cli/values.py": "the words of a command are checked; nothing was executed",
     "lab/cli/failures.py": "something stopped a command that nothing else foresaw",
-    "lab/cli/outcome.py": "`lab run` or `lab attach` has followed a run to its end",
+    "lab/service/outcome.py": "`lab run` or `lab attach` has followed a run to its end",
+    "lab/config/start_schedule.py": "a run's start times are checked; nothing was started",
     "lab/config/": "a description is read, by `lab validate` and by every command that takes one",
     "lab/placement/config_generator.py": "`lab init` makes a description for a box",
     "lab/backends/compose/mends.py": "the engine or compose refuses; these are its words, explained",

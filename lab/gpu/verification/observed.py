@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import msgspec
-
 # Who tells it, in words of a message.
 ENGINE: Final = "engine"
 ENVIRONMENT: Final = "environment"
@@ -50,6 +48,8 @@ class Sight:
         Raises:
             ValueError: It is no such text.
         """
+        import msgspec  # noqa: PLC0415  (only a boot reads views)
+
         try:
             sight = msgspec.json.decode(text, type=cls)
         except (msgspec.MsgspecError, RecursionError) as error:
