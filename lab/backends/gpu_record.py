@@ -219,14 +219,14 @@ def _runs(process: Identity) -> bool:
 
 def _containers_run(holder: Holder) -> bool | None:
     # Imported here: docker-py costs 0.2 s, which only this question pays.
-    from lab.backends.compose import names  # noqa: PLC0415
+    from lab.backends.compose.containers import PROJECT  # noqa: PLC0415
     from lab.backends.compose.engine import Engine  # noqa: PLC0415
 
     def ask() -> bool | None:
         engine = Engine()
         if engine.id() != holder.where:
             return None
-        found = engine.containers(f"{names.PROJECT}={holder.project}")
+        found = engine.containers(f"{PROJECT}={holder.project}")
         return any(each.status in {"running", "paused", "restarting"} for each in found)
 
     try:

@@ -110,7 +110,7 @@ def test_an_environment_of_processes_is_left_alone_while_another_command_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = a_dead_environment()
-    monkeypatch.setattr(LocalEnvironment, "alive", lambda _self: True)
+    monkeypatch.setattr(LocalEnvironment, "is_up", True)
     with processes.locked("mnist"):
         with refused():
             LocalBackend().up(PLAN, root=tmp_path, say=quiet)

@@ -17,7 +17,7 @@ import pytest
 
 from lab.backends.local import LocalBackend, isolation, layout, state
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.ports import check_free
+from lab.backends.local.layout import check_free
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow, last_lines
 from lab.backends.process import Identity, boot_id, descendants, inner_pid

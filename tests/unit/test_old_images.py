@@ -15,10 +15,9 @@ import docker.errors
 import pytest
 
 from lab.backends.compose import ComposeBackend, backend, sources
-from lab.backends.compose.building import Standing, build, standing
 from lab.backends.compose.engine import Engine
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image import Image
+from lab.backends.compose.image import Image, Standing, build, standing
 from lab.backends.compose.removal import NOTHING
 from lab.errors import LabError
 from lab.task.sources import IN_IMAGE, digest

@@ -7,13 +7,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from lab.backends import Check, Say, no_check
-from lab.backends.compose import names, state
-from lab.backends.compose.building import Standing, build, old, standing
+from lab.backends import Backend, Check, Say, no_check
+from lab.backends.compose import state
 from lab.backends.compose.cli import Compose, compose_version, docker
 from lab.backends.compose.engine import Engine
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image import can_be_fetched, image_of, is_here
+from lab.backends.compose.image import (
+    Standing,
+    build,
+    can_be_fetched,
+    image_of,
+    is_here,
+    old,
+    standing,
+)
 from lab.backends.compose.readiness import READY_S, restart_stranded, wait_until_up
 from lab.backends.compose.removal import NOTHING, Holdings, holdings, projects, remove
 from lab.backends.gpu_record import held, holder_of
@@ -25,7 +32,7 @@ from lab.task.text import visible
 from lab.threads import later
 
 
-class ComposeBackend:
+class ComposeBackend(Backend):
     """Containers of `docker compose`.
 
     Attributes:
@@ -115,31 +122,15 @@ class ComposeBackend:
             undo.pop_all()
         return environment
 
-    def find(self, project: str) -> ComposeEnvironment | None:
-        """The environment of this name that is up, whatever directory one stands in."""
-        environment = ComposeEnvironment(self._engine, project)
-        return environment if any(each.running for each in environment.found) else None
+    def projects(self) -> set[str]:
+        """Names of all environments of which anything is there, be it a network."""
+        return projects(self._engine)
 
     def find_volume(self, project: str) -> ComposeEnvironment | None:
         """What is left of an environment: up, stopped, or only its volume."""
-        left = holdings(self._engine, project)
-        return ComposeEnvironment(self._engine, project) if left != NOTHING else None
-
-    def all(self) -> list[ComposeEnvironment]:
-        """Every environment that is up."""
-        found = self._engine.containers(names.PROJECT)
-        projects = {
-            each.labels[names.PROJECT]
-            for each in found
-            if each.status == "running" and names.READER not in each.labels
-        }
-        return [ComposeEnvironment(self._engine, project) for project in sorted(projects)]
-
-    def remains(self) -> list[ComposeEnvironment]:
-        """What is left of every other: half booted, stopped, or only its run volume."""
-        up = {each.project for each in self.all()}
-        left = projects(self._engine) - up
-        return [ComposeEnvironment(self._engine, project) for project in sorted(left)]
+        environment = ComposeEnvironment(self._engine, project)
+        there = environment.found or holdings(self._engine, project) != NOTHING
+        return environment if there else None
 
     def _held(self, plan: Plan, root: Path, *, share: bool) -> AbstractContextManager[object]:
         """Hold the plan's GPUs in the record of this host, if the engine is this host's."""

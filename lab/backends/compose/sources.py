@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lab.backends.compose import state
+from lab.backends.compose.containers import PROJECT, READER
 from lab.backends.compose.engine import Engine, Gone, answering
-from lab.backends.compose.names import PROJECT, READER
 from lab.task.files import write_atomically
 from lab.task.sources import IN_IMAGE
 

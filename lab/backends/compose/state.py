@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from lab.backends import locking
-from lab.backends.state_directory import state_directory
+from lab.backends.locking import state_directory
 from lab.task.files import write_atomically
 
 

@@ -1,4 +1,7 @@
-"""Whether this kernel allows pseudo-nodes of their own to this user, and how they are asked for."""
+"""Whether this user can have namespaces for pseudo-nodes, and how they are made.
+
+As a program, this module builds a network with one node in its own namespaces: the probe.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab.backends.local.interpreter import command, environ
+from lab.backends.local.layout import address
+from lab.backends.local.processes import command, environ
+from lab.backends.local.state import NodeRecord
 from lab.backends.process import boot_id
 from lab.task.text import short
 
 # Process 1 of these namespaces is the supervisor; the death of either process ends everything.
 UNSHARE = (
-    "unshare",
-    "--user",
-    "--map-root-user",
-    "--net",
-    "--uts",
-    "--mount",
-    "--pid",
-    "--fork",
-    "--kill-child=SIGKILL",
-    "--mount-proc",
-    "--",
+    *("unshare", "--user", "--map-root-user", "--net", "--uts", "--mount", "--pid", "--fork"),
+    *("--kill-child=SIGKILL", "--mount-proc", "--"),
 )
 _SWITCH = "LAB_LOCAL_NAMESPACES"
 _PROBE_TIMEOUT_S = 30.0
@@ -84,7 +80,7 @@ def _probe() -> str | None:
     with tempfile.TemporaryDirectory(prefix="lab-probe-") as folder:
         try:
             probed = subprocess.run(
-                [*UNSHARE, *command("lab.backends.local.probe"), str(Path(folder) / "hosts")],
+                [*UNSHARE, *command("lab.backends.local.isolation"), str(Path(folder) / "hosts")],
                 env=environ(),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -97,3 +93,27 @@ def _probe() -> str | None:
         return None
     lines = probed.stderr.strip().splitlines() or [b"no reason given"]
     return short(lines[-1], 200)
+
+
+def main(argv: list[str]) -> int:
+    """Build a network with one node and start a program on it; returns the exit code.
+
+    The last line of standard error is the reason where the code is not 0.
+    """
+    # Imported here: netlink costs 0.4 s and exists on Linux only.
+    from lab.backends.local.network import NetworkError, build, hosts_text  # noqa: PLC0415
+
+    hosts = Path(argv[0])
+    nodes = (NodeRecord("probe", address(0), None),)
+    hosts.write_text(hosts_text(nodes), encoding="utf-8")
+    try:
+        space = build(nodes, hosts)["probe"]
+    except NetworkError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    enter = [*space.enter(), "true"]
+    return subprocess.run(enter, check=False, pass_fds=space.descriptors()).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

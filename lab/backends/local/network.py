@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pyroute2 import IPRoute, NetlinkError
 
-from lab.backends.local.addresses import NETWORK
+from lab.backends.local.layout import NETWORK
 from lab.backends.local.state import NodeRecord
 from lab.task.link import MTU, LinkError, apply_link
 

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from lab.backends import locking
+from lab.backends.locking import state_directory
 from lab.backends.process import Identity
-from lab.backends.state_directory import state_directory
 from lab.errors import LabError
 from lab.placement.plan import Link
 from lab.task.files import write_atomically
 from lab.tf_versions import CURRENT
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 GO = b"go\n"
 """What the supervisor waits for: it is on record now, and may start agents."""
@@ -115,32 +112,13 @@ class EnvironmentRecord:
         Raises:
             ValueError: The text is no such record.
         """
+        # Imported here: not every command looks for local environments.
+        import msgspec  # noqa: PLC0415
+
         try:
-            raw: dict[str, Any] = json.loads(text)
-            return cls(
-                **{
-                    **_known(cls, raw),
-                    "isolation": Isolation(raw["isolation"]),
-                    "process": Identity(**_known(Identity, raw["process"])),
-                    "nodes": tuple(_node(node) for node in raw["nodes"]),
-                    "tasks": tuple(
-                        TaskRecord(**{**_known(TaskRecord, task), "gpus": tuple(task["gpus"])})
-                        for task in raw["tasks"]
-                    ),
-                }
-            )
-        except (TypeError, KeyError) as error:
+            return msgspec.json.decode(text, type=cls)  # keys of a later lab are passed over
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise ValueError(f"not an environment: {error}") from error
-
-
-def _known(kind: type[DataclassInstance], raw: dict[str, Any]) -> dict[str, Any]:
-    """Those of the keys that are known here; a later lab may have written more."""
-    return {field.name: raw[field.name] for field in fields(kind) if field.name in raw}
-
-
-def _node(raw: dict[str, Any]) -> NodeRecord:
-    link = Link(**_known(Link, raw["link"])) if raw["link"] is not None else None
-    return NodeRecord(raw["name"], raw["ip"], link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,3 +215,19 @@ def locked(project: str, *, shared: bool = False) -> AbstractContextManager[int]
     """
     path = base() / f"{place(project).directory.name}.lock"
     return locking.locked(path, f"the local environment {project!r}", shared=shared)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file, or a directory with all that is below it.
+
+    `rm` does it: Python's own functions fail at a depth of some hundred directories.
+
+    Raises:
+        LabError: Something is left.
+    """
+    done = subprocess.run(
+        ["rm", "-rf", "--", str(path)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last = " ".join(done.stderr.strip().splitlines()[-1:])
+        raise LabError(f"{path} cannot be removed: {last}", "remove it by hand")

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-from lab.backends.local.interpreter import command, environ
 from lab.backends.local.layout import cpus_of
 from lab.backends.local.nursery import Nursery, open_nursery
+from lab.backends.local.processes import command, environ
 from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place, TaskRecord
 from lab.task.forked import VARIABLE
 from lab.task.voice import Voice

@@ -15,11 +15,10 @@ from typing import Any
 import pyroute2
 import pytest
 
-from lab.backends.local import LocalBackend, backend, ending, layout, network, state
+from lab.backends.local import LocalBackend, backend, layout, network, processes, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.network import NetworkError
-from lab.backends.local.state import EnvironmentRecord, Isolation
-from lab.backends.local.trees import remove_tree
+from lab.backends.local.state import EnvironmentRecord, Isolation, remove_tree
 from lab.backends.process import Identity
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
@@ -140,9 +139,10 @@ def test_an_environment_that_has_gone(ended: Identity) -> None:
 
 def test_tasks_and_runs_that_are_not_there() -> None:
     there = stored(a_record())
-    with pytest.raises(InputError, match=r"no task 'ps-9'; there are ps-0, worker-0, worker-1"):
+    words = r"environment demo has no task 'ps-9'; it has ps-0, worker-0, worker-1"
+    with pytest.raises(InputError, match=words):
         there.logs(["ps-9"], follow=False, tail=None)
-    with pytest.raises(InputError, match=r"no task 'ps-9'; there are ps-0"):
+    with pytest.raises(InputError, match=words):
         there.shell("ps-9")
     for name in ("cancel", "ship"):
         with pytest.raises(LabError, match=r"nothing"):
@@ -199,7 +199,7 @@ def test_processes_that_do_not_end(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_TERM_WITHIN_S", "_KILL_WITHIN_S"):
-        monkeypatch.setattr(ending, name, 0.0)
+        monkeypatch.setattr(processes, name, 0.0)
     there = stored(a_record(process=Identity.of(sleeper.pid), isolation=Isolation.PROCESSES))
     with pytest.raises(LabError, match=rf"did not end; look at pid {sleeper.pid}"):
         there.end()
