@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import platform
+import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lab.backends.compose import ComposeBackend
+from lab.backends.compose.channel import deliver
 from lab.backends.compose.containers import read
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.errors import LabError
@@ -146,3 +150,34 @@ def test_offsets_of_many_files_fit_into_words_of_a_command_line(files: int) -> N
     for word in words:
         merged |= json.loads(word)
     assert merged == offsets
+
+
+def test_uploaded_files_belong_to_the_user_of_the_tasks(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir(mode=0o700)
+    (tmp_path / "sub/b.py").write_text("b = 1")
+    (tmp_path / "a.py").symlink_to(tmp_path / "sub/b.py")
+    (tmp_path / "sub/b.py").chmod(0o600)
+    engine, sent = an_engine(), []
+
+    def put_archive(_container: str, _where: str, archive: bytes) -> bool:
+        sent.append(archive)
+        return True
+
+    engine.client().api.put_archive = put_archive  # type: ignore[method-assign]
+    deliver(engine, "c0ffee", "r1", {"program": tmp_path})
+    with tarfile.open(fileobj=io.BytesIO(sent[0])) as archive:
+        entries = archive.getmembers()
+        file = archive.extractfile("incoming/r1/program/a.py")
+        assert file is not None
+        assert file.read() == b"b = 1"
+    assert [(each.name, each.isdir(), f"{each.mode:o}") for each in entries] == [
+        ("incoming", True, "755"),
+        ("incoming/r1", True, "755"),
+        ("incoming/r1/program", True, "755"),
+        ("incoming/r1/program/a.py", False, "644"),
+        ("incoming/r1/program/sub", True, "755"),
+        ("incoming/r1/program/sub/b.py", False, "644"),
+    ]
+    assert {(each.uid, each.gid, each.uname, each.mtime) for each in entries} == {
+        (1000, 1000, "", 0)
+    }

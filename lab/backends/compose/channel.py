@@ -186,23 +186,18 @@ def deliver(engine: Engine, container_id: str, run_id: str, parts: Mapping[str, 
 def _archive(source: Path, inside: PurePosixPath) -> bytes:
     """A tar file in which all belongs to the tasks' user, whoever calls."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for folder in (*reversed(inside.parents[:-1]), inside):
-            archive.addfile(_entry(str(folder), tarfile.DIRTYPE, 0o755))
-        for path in sorted(source.rglob("*")):
+    with tarfile.open(fileobj=buffer, mode="w", dereference=True) as archive:
+        for parent in reversed(inside.parents[:-1]):
+            archive.add(source, str(parent), recursive=False, filter=_owned)
+        for path in sorted([source, *source.rglob("*")]):
             name = str(inside / path.relative_to(source))
-            if path.is_dir():
-                archive.addfile(_entry(name, tarfile.DIRTYPE, 0o755))
-            else:
-                data = path.read_bytes()
-                entry = _entry(name, tarfile.REGTYPE, 0o644)
-                entry.size = len(data)
-                archive.addfile(entry, io.BytesIO(data))
+            archive.add(path, name, recursive=False, filter=_owned)
     return buffer.getvalue()
 
 
-def _entry(name: str, kind: bytes, mode: int) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.mode = kind, mode
+def _owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     entry.uid = entry.gid = _USER
+    entry.uname = entry.gname = ""
+    entry.mtime = 0
+    entry.mode = 0o755 if entry.isdir() else 0o644
     return entry

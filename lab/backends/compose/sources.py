@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _DIGEST: Final = re.compile(rb"[0-9a-f]{64}\n")
 _DOING: Final = "asking for the version of lab in"
+_MOST_CACHED: Final = 32
+"""Images in the cache; a class uses two or three."""
+
 _MOST: Final = 2**16
 """Bytes of the archive that are enough: anybody may have made the image."""
 
@@ -44,7 +47,7 @@ def of_image(engine: Engine, name: str, project: str) -> str:
     """
     with answering(f"{_DOING} the image"):
         image_id = str(engine.client().images.get(name).id)
-    if known := _cached_digest(image_id):
+    if known := _cached().get(image_id):
         return known
     with answering(f"{_DOING} the image"):
         container = engine.client().containers.create(
@@ -64,7 +67,7 @@ def of_container(engine: Engine, container_id: str, image_id: str) -> str:
     Raises:
         LabError: The engine does not answer, or refused.
     """
-    if known := _cached_digest(image_id):
+    if known := _cached().get(image_id):
         return known
     try:
         with answering(f"{_DOING} a container"):
@@ -103,13 +106,19 @@ def _first_file(archive: bytes) -> str:
     return text.decode().strip() if _DIGEST.fullmatch(text) else ""
 
 
-_MOST_CACHED: Final = 32
-"""Images in the cache; a class uses two or three."""
+def _cache() -> Path:
+    return state.base() / "images.json"
 
 
-def _cached_digest(image_id: str) -> str | None:
-    """The digest of lab's sources in an image, if it was read before."""
-    return _cached().get(image_id)
+def _cached() -> dict[str, str]:
+    """The digest of lab's sources in each image that was read before, by the image's id."""
+    # Imported here: not every command asks.
+    import msgspec  # noqa: PLC0415
+
+    try:
+        return msgspec.json.decode(_cache().read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError, RecursionError):
+        return {}
 
 
 def _cache_digest(image_id: str, digest: str) -> None:
@@ -118,17 +127,3 @@ def _cache_digest(image_id: str, digest: str) -> None:
     kept = dict(list(newest.items())[-_MOST_CACHED:])
     with suppress(OSError):
         write_atomically(_cache(), json.dumps(kept, indent=2) + "\n", durable=False)
-
-
-def _cache() -> Path:
-    return state.base() / "images.json"
-
-
-def _cached() -> dict[str, str]:
-    try:
-        found = json.loads(_cache().read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(found, dict):
-        return {}
-    return {name: text for name, text in found.items() if isinstance(text, str)}

@@ -121,36 +121,25 @@ class EnvironmentRecord:
             raise ValueError(f"not an environment: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
 class Place:
-    """Where one environment lies on this machine."""
+    """Where one environment lies on this machine.
 
-    directory: Path
+    Attributes:
+        directory: All of it.
+        record: The file that describes it.
+        runs: The run volume.
+        kept: The file that marks a run volume which stays for files that are not collected.
+        log: The supervisor's output.
+        hosts: The nodes' /etc/hosts.
+    """
 
-    @property
-    def record(self) -> Path:
-        """The file that describes it."""
-        return self.directory / "environment.json"
-
-    @property
-    def runs(self) -> Path:
-        """The run volume."""
-        return self.directory / "runs"
-
-    @property
-    def kept(self) -> Path:
-        """The file that marks a run volume which stays for files that are not collected."""
-        return self.directory / "kept"
-
-    @property
-    def log(self) -> Path:
-        """What the supervisor says."""
-        return self.directory / "supervisor.log"
-
-    @property
-    def hosts(self) -> Path:
-        """The nodes' /etc/hosts."""
-        return self.directory / "hosts"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.record = directory / "environment.json"
+        self.runs = directory / "runs"
+        self.kept = directory / "kept"
+        self.log = directory / "supervisor.log"
+        self.hosts = directory / "hosts"
 
     def output(self, task: str) -> Path:
         """What a task's agent says."""

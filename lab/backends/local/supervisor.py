@@ -70,7 +70,8 @@ class Supervisor:
             if stop_at is not None and (not self._left() or time.monotonic() > stop_at):
                 break
             select.select([wakes], [], [], 1.0)
-            _drain(wakes)
+            with contextlib.suppress(BlockingIOError):
+                wakes.recv(4096)
         self._signal_all(signal.SIGKILL)
         return 0
 
@@ -158,13 +159,6 @@ def _pin(pid: int, task: TaskRecord) -> None:
         os.sched_setaffinity(pid, cpus_of(task.cpuset))
     except OSError as error:
         _say(f"{task.task}: not pinned to the CPUs {task.cpuset}: {error.strerror}")
-
-
-def _drain(wakes: socket.socket) -> None:
-    try:
-        wakes.recv(4096)
-    except BlockingIOError:
-        return
 
 
 def _say(line: str) -> None:

@@ -267,13 +267,12 @@ def test_networks_that_the_kernel_refuses(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_node_that_fails() -> None:
     node = layout.nodes_of(a_plan(), Isolation.NAMESPACES)[0]
-    heard, said = os.pipe()
-    with subprocess.Popen(["false"], stdout=said) as child:
-        os.write(said, b"unshare: Operation not permitted")
-        os.close(said)
+    heard, said = socket.socketpair()
+    with subprocess.Popen(["false"]) as child, heard:
+        said.send(b"unshare: Operation not permitted")
+        said.close()
         fault = network._fault(node, child.pid, heard)
         child.returncode = 1
-    os.close(heard)
     assert str(fault) == "node tf1: unshare: Operation not permitted"
 
 
