@@ -356,7 +356,7 @@ def test_shell_is_in_the_tasks_place(kind: str, project: Path) -> None:
     if kind == "namespaces":
         assert host == "tf2"
         assert int(processes) < 12
-    with pytest.raises(InputError, match="no task 'worker-9'; there are ps-0, worker-0, worker-1"):
+    with pytest.raises(InputError, match="has no task 'worker-9'; it has ps-0, worker-0, worker-1"):
         environment.shell("worker-9")
     with pytest.raises(InputError, match="no task 'x'"):
         environment.logs(["x"], follow=False, tail=1)

@@ -13,7 +13,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from lab.backends.compose.containers import PROJECT, READER, RUNS_MOUNT
 from lab.backends.compose.engine import Engine, Gone, answering
@@ -25,6 +25,10 @@ from lab.task.volume import EXIT_BUSY, EXIT_NO_SUCH_RUN
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
+    from docker.types import CancellableStream
+
+    Output = CancellableStream[tuple[bytes | None, bytes | None]]
+    """Pieces of standard output and standard error as docker-py demultiplexes them."""
 
 MODULE: Final = ("python", "-m", "lab.task.volume")
 KILLED: Final = 128
@@ -36,16 +40,6 @@ NOT_STARTED: Final = 126
 
 _USER: Final = 1000
 """The user of the tasks, which must be able to read uploaded files and to move them."""
-
-
-class Output(Protocol):
-    """Pieces of standard output and standard error as docker-py demultiplexes them."""
-
-    def __next__(self) -> tuple[bytes | None, bytes | None]:
-        """The next piece."""
-
-    def close(self) -> None:
-        """Hang up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from lab.backends.compose.channel import Output
 from lab.backends.compose.containers import FAULT, PROJECT, READER, Seen
 from lab.backends.compose.engine import Engine, answering
 from lab.backends.network_faults import wait_until_in_effect
@@ -20,6 +19,8 @@ from lab.task.netfault import MODULE
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
+
+    from lab.backends.compose.channel import Output
 
 _LINK: Final = ("LAB_LINK_RATE_BITS", "LAB_LINK_DELAY_US")
 _STOP_S: Final = 5

@@ -124,9 +124,8 @@ def answering(doing: str) -> Iterator[None]:
         raise Gone(f"{doing}: {short(_words(error))}", "see `lab ls`") from error
     except docker.errors.APIError as error:
         raise explain(doing, [_words(error)]) from error
-    except docker.errors.DockerException as error:
-        raise _unreachable(doing, error) from error
     except (
+        docker.errors.DockerException,
         requests.exceptions.RequestException,
         urllib3.exceptions.HTTPError,
         ConnectionError,

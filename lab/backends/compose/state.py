@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Final
 
 from lab.backends import locking
 from lab.backends.locking import state_directory
 from lab.task.files import write_atomically
 
+_FILE: Final = "docker-compose.yml"
+
 
 def base() -> Path:
     """Where all that is kept of environments of containers lies, for this user."""
     return state_directory() / "compose"
-
-
-def rendered_file(project: str) -> Path:
-    """The file that `lab up` gave to compose: `<state>/compose/<project>/docker-compose.yml`."""
-    return base() / project / "docker-compose.yml"
 
 
 def locked(project: str, *, shared: bool = False) -> AbstractContextManager[int]:
@@ -31,15 +29,15 @@ def locked(project: str, *, shared: bool = False) -> AbstractContextManager[int]
 
 
 def keep(project: str, text: str) -> Path:
-    """Write it, atomically."""
-    path = rendered_file(project)
+    """Write the file that compose gets, atomically."""
+    path = base() / project / _FILE
     write_atomically(path, text)
     return path
 
 
 def forget(project: str) -> None:
     """Remove it; it may be gone already."""
-    path = rendered_file(project)
-    path.unlink(missing_ok=True)
-    if path.parent.is_dir() and not any(path.parent.iterdir()):
-        path.parent.rmdir()
+    folder = base() / project
+    (folder / _FILE).unlink(missing_ok=True)
+    with suppress(OSError):  # there is none, or the user has put something there
+        folder.rmdir()

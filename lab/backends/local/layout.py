@@ -12,7 +12,7 @@ from typing import Final
 
 from lab.backends.local.state import Isolation, NodeRecord, TaskRecord
 from lab.errors import LabError
-from lab.placement.plan import Plan, PlannedTask
+from lab.placement.plan import Plan
 
 NETWORK: Final = ipaddress.ip_network("10.77.0.0/16")
 
@@ -70,7 +70,13 @@ def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tup
             address=address,
             gpus=task.gpus,
             cpuset=task.cpuset,
-            environ={**shared, **_own(task)},
+            environ={
+                **shared,
+                "LAB_NODE": task.node,
+                "LAB_TASK": task.name,
+                "CUDA_VISIBLE_DEVICES": ",".join(task.gpus) or "-1",
+                **_fraction(task.gpu_memory_fraction),
+            },
         )
         for task, address in zip(plan.tasks, addresses, strict=True)
     )
@@ -139,12 +145,5 @@ def _fault(family: socket.AddressFamily, host: str, port: int) -> str | None:
     return None
 
 
-def _own(task: PlannedTask) -> dict[str, str]:
-    own = {
-        "LAB_NODE": task.node,
-        "LAB_TASK": task.name,
-        "CUDA_VISIBLE_DEVICES": ",".join(task.gpus) or "-1",
-    }
-    if task.gpu_memory_fraction is not None:
-        own["LAB_GPU_MEMORY_FRACTION"] = str(task.gpu_memory_fraction)
-    return own
+def _fraction(fraction: float | None) -> dict[str, str]:
+    return {} if fraction is None else {"LAB_GPU_MEMORY_FRACTION": str(fraction)}
