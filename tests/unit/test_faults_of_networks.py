@@ -263,6 +263,9 @@ def test_a_fault_of_a_run_that_is_not_there(stored: LocalEnvironment) -> None:
 def test_a_process_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LabError, match=r"^node tf2: not more than 3600 seconds"):
         inside.disturb("tf2", [], ["cut", "9999"], {})
+    monkeypatch.setattr(inside, "command", lambda _module: ["true"])
+    with pytest.raises(LabError, match=r"^node tf2: it ended without a word$"):
+        inside.disturb("tf2", [], [], {})
     # Whoever waits for the sleeper waits for ever.
     monkeypatch.setattr(inside, "command", lambda _module: ["sleep", "86400"])
     monkeypatch.setattr(network_faults, "START_S", 0.05)
