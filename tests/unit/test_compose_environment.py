@@ -181,3 +181,29 @@ def test_uploaded_files_belong_to_the_user_of_the_tasks(tmp_path: Path) -> None:
     assert {(each.uid, each.gid, each.uname, each.mtime) for each in entries} == {
         (1000, 1000, "", 0)
     }
+
+
+def test_a_stopped_environment_is_read_by_a_container_that_may_do_nothing_else() -> None:
+    engine = an_engine(inspected(Status="exited"), volumes=("mnist_runs",))
+    did: list[str] = []
+    asked: dict[str, Any] = {}
+
+    def create(image: str, command: list[str], **options: object) -> Any:
+        asked.update(options, image=image, command=command)
+        return SimpleNamespace(
+            attach=lambda **_: iter([(b"{}", None)]),
+            start=lambda: did.append("start"),
+            wait=lambda: {"StatusCode": 0},
+            remove=lambda **_: did.append("remove"),
+        )
+
+    engine.client().containers.create = create  # type: ignore[method-assign,assignment]
+    assert ComposeEnvironment(engine, "mnist").collected() == {}
+    assert did == ["start", "remove"]
+    assert asked["image"] == "sha256:beef"
+    assert asked["command"] == ["python", "-m", "lab.task.volume", "collected"]
+    assert asked["volumes"] == {"mnist_runs": {"bind": "/runs", "mode": "rw"}}
+    assert asked["environment"] == {"LAB_RUNS": "/runs"}
+    assert (asked["network_mode"], asked["read_only"], asked["cap_drop"]) == ("none", True, ["ALL"])
+    assert asked["security_opt"] == ["no-new-privileges"]
+    assert asked["labels"] == {"lab.project": "mnist", "lab.reader": "mnist"}

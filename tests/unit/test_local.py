@@ -298,17 +298,17 @@ def test_namespaces_are_probed_once_for_each_boot_of_the_machine(
     answers = iter(["forbidden", None, "forbidden since", None])
     monkeypatch.setattr(isolation, "_probe", lambda: next(answers))
     memory = tmp_path / "known"
-    assert isolation.why_not_remembered(memory) == "forbidden"
+    assert isolation.why_not(memory) == "forbidden"
     for _ in range(3):  # only the good news is remembered
-        assert isolation.why_not_remembered(memory) is None
+        assert isolation.why_not(memory) is None
     monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
-    assert isolation.why_not_remembered(memory) == "LAB_LOCAL_NAMESPACES is 0"
+    assert isolation.why_not(memory) == "LAB_LOCAL_NAMESPACES is 0"
     monkeypatch.delenv("LAB_LOCAL_NAMESPACES")
     isolation.forget(memory)
     isolation.forget(memory)
-    assert isolation.why_not_remembered(memory) == "forbidden since"
+    assert isolation.why_not(memory) == "forbidden since"
     memory.write_text("another boot")
-    assert isolation.why_not_remembered(memory) is None
+    assert isolation.why_not(memory) is None
     assert memory.read_text() == boot_id()
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from lab.backends.compose.containers import PROJECT, READER, RUNS_MOUNT
+from lab.backends.compose.containers import RUNS_MOUNT
 from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.locking import Busy
 from lab.errors import LabError
@@ -24,7 +24,6 @@ from lab.task.text import short
 from lab.task.volume import EXIT_BUSY, EXIT_NO_SUCH_RUN
 
 if TYPE_CHECKING:
-    from docker.models.containers import Container
     from docker.types import CancellableStream
 
     Output = CancellableStream[tuple[bytes | None, bytes | None]]
@@ -87,7 +86,14 @@ class ReaderChannel:
         """As `ExecChannel.call`."""
         doing = f"asking the run volume to {arguments[0]}"
         with answering(doing):
-            container = self._create(arguments)
+            container = self.engine.create(
+                self.project,
+                self.image,
+                [*MODULE, *arguments],
+                environment={"LAB_RUNS": RUNS_MOUNT},
+                volumes={self.volume: {"bind": RUNS_MOUNT, "mode": "rw"}},
+                network_mode="none",
+            )
         try:
             with answering(doing):
                 output: Output = container.attach(stream=True, logs=True, demux=True)
@@ -99,21 +105,6 @@ class ReaderChannel:
         finally:
             with answering(doing):
                 container.remove(force=True)
-
-    def _create(self, arguments: Sequence[str]) -> Container:
-        return self.engine.client().containers.create(
-            self.image,
-            [*MODULE, *arguments],
-            labels={READER: self.project, PROJECT: self.project},
-            environment={"LAB_RUNS": RUNS_MOUNT},
-            volumes={self.volume: {"bind": RUNS_MOUNT, "mode": "rw"}},
-            network_mode="none",
-            read_only=True,
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges"],
-            pids_limit=64,
-            init=True,
-        )
 
 
 Channel = ExecChannel | ReaderChannel

@@ -10,7 +10,7 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -216,21 +216,19 @@ def child(
         start_new_session=True,
         pass_fds=() if lock is None else (lock,),
     )
-    try:
-        yield process
-    finally:
+    with process:  # closes the pipe
         try:
-            process.terminate()
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            pass
+            yield process
         finally:
-            if process.poll() is None:
-                # All of its session: `docker` starts compose as a child.
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+            try:
+                with suppress(subprocess.TimeoutExpired):
+                    process.terminate()
+                    process.wait(STOP_S)
+            finally:
+                if process.poll() is None:
+                    # All of its session: `docker` starts compose as a child.
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
 
 
 def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:

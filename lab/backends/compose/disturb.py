@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from lab.backends.compose.containers import FAULT, PROJECT, READER, Seen
+from lab.backends.compose.containers import FAULT, PROJECT, Seen
 from lab.backends.compose.engine import Engine, answering
 from lab.backends.network_faults import wait_until_in_effect
 from lab.errors import LabError
@@ -36,7 +36,19 @@ def disturb(engine: Engine, project: str, anchor: Seen, words: Sequence[str]) ->
     """
     doing = f"disturbing node {anchor.node}"
     with answering(doing):
-        container = _create(engine, project, anchor, words)
+        container = engine.create(
+            project,
+            anchor.image,
+            ["python", "-m", MODULE, *words],
+            labels={FAULT: anchor.node},
+            environment={
+                each: anchor.variables[each] for each in _LINK if each in anchor.variables
+            },
+            network_mode=f"container:{anchor.id}",
+            user="0:0",
+            cap_add=["NET_ADMIN"],
+            auto_remove=True,
+        )
     try:
         with answering(doing):
             output: Output = container.attach(stream=True, logs=True, demux=True)
@@ -64,24 +76,6 @@ def calm(engine: Engine, project: str) -> None:
     until = time.monotonic() + _GONE_WITHIN_S
     while any(map(_was_started, engine.containers(*labels))) and time.monotonic() < until:
         time.sleep(_POLL_S)
-
-
-def _create(engine: Engine, project: str, anchor: Seen, words: Sequence[str]) -> Container:
-    return engine.client().containers.create(
-        anchor.image,
-        ["python", "-m", MODULE, *words],
-        labels={PROJECT: project, READER: project, FAULT: anchor.node},
-        environment={name: anchor.variables[name] for name in _LINK if name in anchor.variables},
-        network_mode=f"container:{anchor.id}",
-        user="0:0",
-        cap_drop=["ALL"],
-        cap_add=["NET_ADMIN"],
-        security_opt=["no-new-privileges"],
-        read_only=True,
-        pids_limit=64,
-        init=True,
-        auto_remove=True,
-    )
 
 
 def _began(output: Output, doing: str) -> bytes | None:

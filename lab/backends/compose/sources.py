@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lab.backends.compose import state
-from lab.backends.compose.containers import PROJECT, READER
 from lab.backends.compose.engine import Engine, Gone, answering
 from lab.task.files import write_atomically
 from lab.task.sources import IN_IMAGE
@@ -50,9 +49,7 @@ def of_image(engine: Engine, name: str, project: str) -> str:
     if known := _cached().get(image_id):
         return known
     with answering(f"{_DOING} the image"):
-        container = engine.client().containers.create(
-            image_id, ["true"], labels={READER: project, PROJECT: project}, network_mode="none"
-        )
+        container = engine.create(project, image_id, ["true"], network_mode="none")
     try:
         return _read(container)
     finally:

@@ -89,7 +89,7 @@ class LocalBackend(Backend):
                 f"use it, or take it down with `lab down {plan.name}`",
             )
         memory = state.namespaces_memory()
-        why_not = isolation.why_not_remembered(memory)
+        why_not = isolation.why_not(memory)
         kind = Isolation.NAMESPACES if why_not is None else Isolation.PROCESSES
         if kind is Isolation.PROCESSES:
             self._check_ports(layout.ports_of(layout.addresses_of(plan, kind)))

@@ -28,31 +28,26 @@ _SWITCH = "LAB_LOCAL_NAMESPACES"
 _PROBE_TIMEOUT_S = 30.0
 
 
-def why_not() -> str | None:
+def why_not(memory: Path | None = None) -> str | None:
     """Why there can be no namespaces here; None where a node was really built in them.
 
     Distributions forbid parts of it in different ways (sysctls, AppArmor, seccomp in containers),
     and some only at the last step; so a network with one node is built and thrown away.
-    """
-    return _forbidden() or _probe()
-
-
-def why_not_remembered(memory: Path) -> str | None:
-    """The same, with one probe for each boot of this machine, for it costs 0.4 s.
-
-    Only that they can be had is remembered. Where that has changed since, the boot of an
-    environment fails, and `forget` lets the next one ask again.
 
     Args:
-        memory: A file of this user's, in a directory that exists.
+        memory: A file that remembers for this boot of the machine that there can be namespaces:
+            the probe costs 0.4 s. Where that has changed since, the boot of an environment fails,
+            and `forget` has the next one probe again.
     """
     if (reason := _forbidden()) is not None:
         return reason
+    if memory is None:
+        return _probe()
     with contextlib.suppress(OSError):
         if memory.read_text(encoding="ascii") == boot_id():
             return None
     if (reason := _probe()) is None:
-        with contextlib.suppress(OSError):  # the next one asks again
+        with contextlib.suppress(OSError):  # the next one probes again
             memory.write_text(boot_id(), encoding="ascii")
     return reason
 
