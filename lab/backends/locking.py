@@ -10,7 +10,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -63,6 +63,20 @@ def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
                 "wait until it is done",
             ) from error
         yield file.fileno()
+
+
+def lock_environment(
+    backend: str, project: str, *, shared: bool = False
+) -> AbstractContextManager[int]:
+    """Hold the lock of one environment of this user; see `locked`.
+
+    Args:
+        backend: `local` or `compose`.
+        project: The environment's name.
+        shared: Whether others may hold it so at the same time.
+    """
+    path = state_directory() / backend / f"{project}.lock"
+    return locked(path, f"the {backend} environment {project!r}", shared=shared)
 
 
 def _opened(path: Path) -> IO[Any]:

@@ -20,6 +20,7 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.layout import check_free
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow, last_lines
+from lab.backends.locking import lock_environment
 from lab.backends.process import Identity, boot_id, descendants, inner_pid
 from lab.errors import LabError
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
@@ -194,15 +195,15 @@ def test_strange_project_names(name: str) -> None:
 
 
 def test_only_one_may_boot() -> None:
-    with state.locked("demo"):
+    with lock_environment("local", "demo"):
         with (
             pytest.raises(LabError, match="boots the local environment 'demo'"),
-            state.locked("demo"),
+            lock_environment("local", "demo"),
         ):
             pass
-        with state.locked("other"):
+        with lock_environment("local", "other"):
             pass
-    with state.locked("demo"):
+    with lock_environment("local", "demo"):
         pass
 
 

@@ -8,8 +8,13 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from lab.backends import Backend, Check, Say, no_check
-from lab.backends.compose import state
-from lab.backends.compose.cli import Compose, compose_version, docker
+from lab.backends.compose.cli import (
+    Compose,
+    compose_version,
+    docker,
+    remove_compose_file,
+    write_compose_file,
+)
 from lab.backends.compose.engine import Engine
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.image import (
@@ -24,6 +29,7 @@ from lab.backends.compose.image import (
 from lab.backends.compose.readiness import READY_S, restart_stranded, wait_until_up
 from lab.backends.compose.removal import NOTHING, Holdings, holdings, projects, remove
 from lab.backends.gpu_record import held, holder_of
+from lab.backends.locking import lock_environment
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.render.compose import render
@@ -96,7 +102,7 @@ class ComposeBackend(Backend):
         """
         docker()
         compose_version()
-        with state.locked(plan.name) as lock:
+        with lock_environment(self.name, plan.name) as lock:
             self._refuse_another(plan, root.absolute())
             with self._held(plan, root.absolute(), share=share):
                 return self._up(plan, root.absolute(), say, check, lock)
@@ -104,7 +110,7 @@ class ComposeBackend(Backend):
     def _up(self, plan: Plan, root: Path, say: Say, check: Check, lock: int) -> ComposeEnvironment:
         before = holdings(self._engine, plan.name)
         with ExitStack() as undo:
-            file = state.keep(plan.name, render(plan))
+            file = write_compose_file(plan.name, render(plan))
             undo.callback(self._undo, plan.name, before, say)
             compose = Compose(plan.name, file, root, lock)
             image = image_of(compose.config())
@@ -163,4 +169,4 @@ class ComposeBackend(Backend):
             except LabError as error:
                 say(f"not all of {project} could be removed: {error}; try `lab down {project}`")
             if before == NOTHING:
-                state.forget(project)
+                remove_compose_file(project)

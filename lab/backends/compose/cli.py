@@ -18,7 +18,9 @@ from typing import Any, Final
 from lab.backends import Say
 from lab.backends.compose.containers import Seen
 from lab.backends.compose.mends import explain
+from lab.backends.locking import state_directory
 from lab.errors import LabError
+from lab.task.files import write_atomically
 from lab.task.text import visible
 
 TIMEOUT_S: Final = 30
@@ -38,6 +40,8 @@ _CHATTER: Final = re.compile(
 """Lines that tell a user nothing: compose's on each container, BuildKit's book-keeping."""
 
 _CHANGE: Final = re.compile(r"DRY-RUN MODE - .* (?:Recreate|Create|Creating|Removing)$", re.M)
+
+_FILE: Final = "docker-compose.yml"
 
 _LEFT_OUT: Final = frozenset(
     {
@@ -165,6 +169,24 @@ class Compose:
                     say(visible(line.strip()))
             if process.wait() != 0:
                 raise explain(doing, kept)
+
+
+def _folder(project: str) -> Path:
+    return state_directory() / "compose" / project
+
+
+def write_compose_file(project: str, text: str) -> Path:
+    """Write the file that compose gets, where it is known from any directory; atomically."""
+    path = _folder(project) / _FILE
+    write_atomically(path, text)
+    return path
+
+
+def remove_compose_file(project: str) -> None:
+    """Remove it; it may be gone already."""
+    (_folder(project) / _FILE).unlink(missing_ok=True)
+    with suppress(OSError):  # there is none, or the user has put something there
+        _folder(project).rmdir()
 
 
 def compose_file(project: str, seen: Sequence[Seen]) -> str | None:

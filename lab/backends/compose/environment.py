@@ -27,15 +27,23 @@ from lab.backends import (
     nothing,
 )
 from lab.backends.choose import check_hearing, known_task
-from lab.backends.compose import sources, state
 from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel, deliver
-from lab.backends.compose.cli import child, compose_file, compose_version, docker, lines_of
+from lab.backends.compose.cli import (
+    child,
+    compose_file,
+    compose_version,
+    docker,
+    lines_of,
+    remove_compose_file,
+)
 from lab.backends.compose.containers import PROJECT, READER, Seen, read
 from lab.backends.compose.disturb import calm, disturb
 from lab.backends.compose.engine import Engine, Gone, answering
+from lab.backends.compose.image import container_digest
 from lab.backends.compose.removal import NOTHING as EMPTY
 from lab.backends.compose.removal import holdings, remove
 from lab.backends.gpu_record import release
+from lab.backends.locking import lock_environment
 from lab.errors import LabError
 from lab.gpu.verification import Sight
 from lab.task.frames import FrameError, read_frames
@@ -98,7 +106,7 @@ class ComposeEnvironment(Environment):
     def sources_sha256(self) -> str:
         """Digest of lab's own code in its containers; "" where that is not one and the same."""
         firsts = {each.image: each.id for each in self.found}
-        digests = {sources.of_container(self._engine, one, image) for image, one in firsts.items()}
+        digests = {container_digest(self._engine, one, image) for image, one in firsts.items()}
         return digests.pop() if len(digests) == 1 else ""
 
     def seen(self) -> list[Seen]:
@@ -126,7 +134,7 @@ class ComposeEnvironment(Environment):
         Raises:
             LabError: Another run is under way, or an agent is missing.
         """
-        with state.locked(self.project, shared=True):
+        with lock_environment(self.backend, self.project, shared=True):
             seen = self.seen()
             tasks = [each for each in seen if each.task]
             check_hearing(self.project, list(map(_task, tasks)))
@@ -283,14 +291,14 @@ class ComposeEnvironment(Environment):
         Raises:
             LabError: Another command boots it or takes it down now, or the engine refused.
         """
-        with state.locked(self.project):
+        with lock_environment(self.backend, self.project):
             unless()
             kept = holdings(self._engine, self.project).volumes if keeps() else EMPTY.volumes
             calm(self._engine, self.project)
             remove(self._engine, self.project, say, keep=replace(EMPTY, volumes=kept))
             if any(each.planned for each in self.found):
                 release(self.backend, self.project, self._engine.id())
-            state.forget(self.project)
+            remove_compose_file(self.project)
 
     def _channel(self, seen: Sequence[Seen] | None = None) -> Channel:
         """A way to the volume: a task that runs, else a container made for the purpose."""

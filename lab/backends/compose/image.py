@@ -1,22 +1,39 @@
-"""The tasks' image: its name and base, whether it fits this lab, its size, and building it."""
+"""The tasks' image: name, base, size, the version of lab's own code in it, and building it."""
 
 from __future__ import annotations
 
+import io
+import json
+import re
+import tarfile
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lab.backends import Say
-from lab.backends.compose import sources
 from lab.backends.compose.cli import Compose
-from lab.backends.compose.engine import Engine, answering
+from lab.backends.compose.engine import Engine, Gone, answering
+from lab.backends.locking import state_directory
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.render import compose as render
-from lab.task.sources import PACKAGE, digest
+from lab.task.files import write_atomically
+from lab.task.sources import IN_IMAGE, PACKAGE, digest
 from lab.task.text import short, visible
 from lab.tf_versions import IMAGES
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+_DIGEST: Final = re.compile(rb"[0-9a-f]{64}\n")
+_DOING: Final = "asking for the version of lab in"
+_MOST_CACHED: Final = 32
+"""Images in the cache; a class uses two or three."""
+
+_MOST: Final = 2**16
+"""Bytes of the archive that are enough: anybody may have made the image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +167,7 @@ def standing(engine: Engine, image: Image, plan: Plan) -> Standing:
     """
     if not is_here(engine, image.name):
         return Standing.MISSING
-    if sources.of_image(engine, image.name, plan.name) == digest():
+    if image_digest(engine, image.name, plan.name) == digest():
         return Standing.FITS
     own = render.image_of(plan)
     if image.name != own:
@@ -187,10 +204,109 @@ def build(
     """
     say(announcement(image, has_base=is_here(engine, image.base)))
     compose.build(image.service, say)
-    if sources.of_image(engine, image.name, plan.name) != digest():
+    if image_digest(engine, image.name, plan.name) != digest():
         raise LabError(
             f"the image {short(image.name)} was built from another version of lab/task,"
             f" {visible(str(root / 'lab' / 'task'))}, than this lab has,"
             f" {visible(str(PACKAGE / 'task'))}",
             "run the lab of that folder, or bring both to one version",
         )
+
+
+def image_digest(engine: Engine, name: str, project: str) -> str:
+    """The digest of lab's sources in an image.
+
+    The engine shows files of containers only, so one is made for it, which never starts. Nothing is
+    written: `lab doctor` asks, too, and leaves nothing behind.
+
+    Args:
+        engine: The engine; it holds the image.
+        name: The image's name.
+        project: Whose container it is, should it be left: `lab down` removes it.
+
+    Returns:
+        As `lab.task.sources` computes it; "" for an image that says none.
+
+    Raises:
+        LabError: The engine does not answer, or refused.
+    """
+    with answering(f"{_DOING} the image"):
+        image_id = str(engine.client().images.get(name).id)
+    if known := _cached().get(image_id):
+        return known
+    with answering(f"{_DOING} the image"):
+        container = engine.create(project, image_id, ["true"], network_mode="none")
+    try:
+        return _read(container)
+    finally:
+        # A `lab down` of this project may have been faster.
+        with suppress(Gone), answering(f"{_DOING} the image"):
+            container.remove(v=True, force=True)
+
+
+def container_digest(engine: Engine, container_id: str, image_id: str) -> str:
+    """The same of a container's image, whether the container runs or not; it is read once.
+
+    Raises:
+        LabError: The engine does not answer, or refused.
+    """
+    if known := _cached().get(image_id):
+        return known
+    try:
+        with answering(f"{_DOING} a container"):
+            container = engine.client().containers.get(container_id)
+    except Gone:
+        return ""
+    found = _read(container)
+    if found:  # that there is none may have another reason next time
+        _cache_digest(image_id, found)
+    return found
+
+
+def _read(container: Container) -> str:
+    archive = bytearray()
+    try:
+        with answering(f"{_DOING} a container"):
+            pieces, _ = container.get_archive(IN_IMAGE)
+            for piece in pieces:
+                archive += piece
+                if len(archive) > _MOST:
+                    break
+    except Gone:
+        return ""
+    return _first_file(bytes(archive))
+
+
+def _first_file(archive: bytes) -> str:
+    """The digest that an archive's first file holds; "" where it holds none."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+            member = tar.next()
+            file = tar.extractfile(member) if member is not None and member.isfile() else None
+            text = b"" if file is None else file.read(_MOST)
+    except tarfile.TarError:
+        return ""
+    return text.decode().strip() if _DIGEST.fullmatch(text) else ""
+
+
+def _cache() -> Path:
+    return state_directory() / "compose" / "images.json"
+
+
+def _cached() -> dict[str, str]:
+    """The digest of lab's sources in each image that was read before, by the image's id."""
+    # Imported here: not every command asks.
+    import msgspec  # noqa: PLC0415
+
+    try:
+        return msgspec.json.decode(_cache().read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.MsgspecError, RecursionError):
+        return {}
+
+
+def _cache_digest(image_id: str, digest: str) -> None:
+    """Cache a digest; where the cache cannot be written, the digest is read again next time."""
+    newest = {**_cached(), image_id: digest}
+    kept = dict(list(newest.items())[-_MOST_CACHED:])
+    with suppress(OSError):
+        write_atomically(_cache(), json.dumps(kept, indent=2) + "\n", durable=False)

@@ -17,6 +17,7 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.processes import command, environ
 from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place, remove_tree
 from lab.backends.local.tails import last_lines
+from lab.backends.locking import lock_environment
 from lab.backends.process import Identity
 from lab.errors import LabError
 from lab.placement.plan import Plan
@@ -60,7 +61,7 @@ class LocalBackend(Backend):
         """Boot an environment and wait until every agent is there; see `Backend`."""
         with ExitStack() as lock:
             with _state_directory():
-                lock.enter_context(state.locked(plan.name))
+                lock.enter_context(lock_environment(self.name, plan.name))
             return self._up(plan, root.resolve(), say, check, share=share)
 
     def projects(self) -> list[str]:

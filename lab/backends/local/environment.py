@@ -26,11 +26,10 @@ from lab.backends import (
 )
 from lab.backends.choose import check_hearing, known_task
 from lab.backends.gpu_record import release
-from lab.backends.local import state
 from lab.backends.local.processes import disturb, end_processes, environ, versions
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place, remove_tree
 from lab.backends.local.tails import follow as follow_lines
-from lab.backends.locking import Busy
+from lab.backends.locking import Busy, lock_environment
 from lab.backends.process import descendants, inner_pid, running
 from lab.errors import LabError
 from lab.gpu.verification import Sight
@@ -108,7 +107,7 @@ class LocalEnvironment(Environment):
             raise self._gone()
         incoming = self._volume.incoming(request.run_id)
         try:
-            with self._volume_errors(), state.locked(self.project, shared=True):
+            with self._volume_errors(), lock_environment(self.backend, self.project, shared=True):
                 check_hearing(self.project, self.tasks())
                 for name, folder in parts.items():
                     shutil.copytree(folder, incoming / name)
@@ -274,7 +273,7 @@ class LocalEnvironment(Environment):
         Raises:
             LabError: Another command boots it or takes it down now, or something of it is left.
         """
-        with state.locked(self.project):
+        with lock_environment(self.backend, self.project):
             if self._place.read() != self._record:
                 return  # another command has taken it down since, and may have booted anew
             unless()

@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from lab.backends import locking
 from lab.backends.locking import state_directory
 from lab.backends.process import Identity
 from lab.errors import LabError
@@ -194,16 +192,6 @@ def places() -> list[Place]:
 def namespaces_memory() -> Path:
     """Where it is remembered that nodes can have namespaces of their own."""
     return base() / "namespaces.known"  # no project has a name with a dot
-
-
-def locked(project: str, *, shared: bool = False) -> AbstractContextManager[int]:
-    """Be the only one that boots this environment or takes it down; see `lab.backends.locking`.
-
-    Raises:
-        LabError: Another process does so now.
-    """
-    path = base() / f"{place(project).directory.name}.lock"
-    return locking.locked(path, f"the local environment {project!r}", shared=shared)
 
 
 def remove_tree(path: Path) -> None:
