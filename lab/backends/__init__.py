@@ -1,8 +1,11 @@
 """Where a plan comes to life: one protocol, two backends.
 
 A backend boots an *environment*: for every task of the plan an agent that waits for requests. All
-that happens in an environment after that goes through its run volume, in the same words on every
+that happens in an environment after that goes through its run volume, by the same files on every
 backend (`lab.task.protocol`).
+
+A further backend is two classes, derived from `Backend` and `Environment`. They define the methods
+that have no body here, and `lab.backends.choose.backends` lists the first of them.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from lab.backends import Backend, Check, Say, no_check
+from lab.backends.compose import image as images
 from lab.backends.compose.cli import (
     Compose,
     compose_version,
@@ -17,15 +18,7 @@ from lab.backends.compose.cli import (
 )
 from lab.backends.compose.engine import Engine
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image import (
-    Standing,
-    build,
-    can_be_fetched,
-    image_of,
-    is_here,
-    old,
-    standing,
-)
+from lab.backends.compose.image import Standing
 from lab.backends.compose.readiness import READY_S, restart_stranded, wait_until_up
 from lab.backends.compose.removal import NOTHING, Holdings, holdings, projects, remove
 from lab.backends.gpu_record import held, holder_of
@@ -77,13 +70,13 @@ class ComposeBackend(Backend):
         with TemporaryDirectory(prefix="lab-") as folder:
             file = Path(folder) / "docker-compose.yml"
             file.write_text(render(plan), encoding="utf-8")
-            image = image_of(Compose(plan.name, file, root.absolute()).config())
-        found = standing(self._engine, image, plan)
-        if found is Standing.FITS or is_here(self._engine, image.base):
+            image = images.image_of(Compose(plan.name, file, root.absolute()).config())
+        found = images.standing(self._engine, image, plan)
+        if found is Standing.FITS or images.is_here(self._engine, image.base):
             return None
-        if can_be_fetched(self._engine, image.base):
+        if images.can_be_fetched(self._engine, image.base):
             return None
-        what = old(image) if found is Standing.OLD else f"there is no image {image.name}"
+        what = f"there is no image {image.name}" if found is Standing.MISSING else images.old(image)
         return (
             f"{what}, and its base {image.base} cannot be fetched; where"
             " no registry can be reached, `tools/base-image.sh` makes one: then set"
@@ -113,12 +106,12 @@ class ComposeBackend(Backend):
             file = write_compose_file(plan.name, render(plan))
             undo.callback(self._undo, plan.name, before, say)
             compose = Compose(plan.name, file, root, lock)
-            image = image_of(compose.config())
-            found = standing(self._engine, image, plan)
+            image = images.image_of(compose.config())
+            found = images.standing(self._engine, image, plan)
             if found is Standing.OLD:
-                say(f"{old(image)}: it is built again")
+                say(f"{images.old(image)}: it is built again")
             if found is not Standing.FITS:
-                build(self._engine, compose, image, plan, root=root, say=say)
+                images.build(self._engine, compose, image, plan, root=root, say=say)
             compose.up(say)
             environment = ComposeEnvironment(self._engine, plan.name)
             wait_until_up(self._engine, environment.seen, say, timeout_s=self._ready_s)

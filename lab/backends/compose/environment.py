@@ -27,15 +27,8 @@ from lab.backends import (
     nothing,
 )
 from lab.backends.choose import check_hearing, known_task
+from lab.backends.compose import cli
 from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel, deliver
-from lab.backends.compose.cli import (
-    child,
-    compose_file,
-    compose_version,
-    docker,
-    lines_of,
-    remove_compose_file,
-)
 from lab.backends.compose.containers import PROJECT, READER, Seen, read
 from lab.backends.compose.disturb import calm, disturb
 from lab.backends.compose.engine import Engine, Gone, answering
@@ -228,15 +221,15 @@ class ComposeEnvironment(Environment):
         if not named:
             raise LabError(f"environment {self.project} has no containers", "bring it up: `lab up`")
         command = [
-            *(docker(), "compose", "--project-name", self.project, "--ansi", "never"),
+            *(cli.docker(), "compose", "--project-name", self.project, "--ansi", "never"),
             *("logs", "--no-color"),
             *(["--follow"] if follow else []),
             *(["--tail", str(tail)] if tail is not None else []),
             *(["--since", f"{since:.6f}"] if since is not None else []),
             *(each.service for each in named),
         ]
-        with child(command) as process:
-            for line in lines_of(process):
+        with cli.child(command) as process:
+            for line in cli.lines_of(process):
                 yield _LOG_PREFIX.sub(r"\1\2", visible(line))
 
     def shell(self, task: str) -> list[str]:
@@ -249,7 +242,7 @@ class ComposeEnvironment(Environment):
         seen = known_task(self.project, self._seen_tasks(), task)
         if not seen.running:
             raise LabError(f"{task} does not run: {seen.detail}", "bring it up with `lab up`")
-        return [docker(), "exec", "--interactive", "--tty", seen.name, "bash"]
+        return [cli.docker(), "exec", "--interactive", "--tty", seen.name, "bash"]
 
     def look(self, *, tensorflow: bool) -> dict[str, Sight]:
         """What every task, and every node, sees of the box's GPUs now; see `Environment`."""
@@ -272,7 +265,7 @@ class ComposeEnvironment(Environment):
             "tensorflow": self.tensorflow,
             "engine": str(told["Version"]),
             "kernel": str(told.get("KernelVersion", "")),
-            "compose": compose_version(),
+            "compose": cli.compose_version(),
         }
 
     def description(self) -> tuple[str, str]:
@@ -280,7 +273,7 @@ class ComposeEnvironment(Environment):
 
         The file is taken only where compose itself finds that the containers were made from it.
         """
-        text = compose_file(self.project, self.found)
+        text = cli.compose_file(self.project, self.found)
         if text is not None:
             return "docker-compose.yml", text
         return "containers.json", json.dumps(self._containers(), indent=2, sort_keys=True) + "\n"
@@ -298,7 +291,7 @@ class ComposeEnvironment(Environment):
             remove(self._engine, self.project, say, keep=replace(EMPTY, volumes=kept))
             if any(each.planned for each in self.found):
                 release(self.backend, self.project, self._engine.id())
-            remove_compose_file(self.project)
+            cli.remove_compose_file(self.project)
 
     def _channel(self, seen: Sequence[Seen] | None = None) -> Channel:
         """A way to the volume: a task that runs, else a container made for the purpose."""
