@@ -130,7 +130,7 @@ def _resources(described: data.Described) -> Iterator[Finding]:
 
 def _network(described: data.Described, routes: list[network.Route]) -> Iterator[Finding]:
     from lab.backends.local import isolation, layout  # noqa: PLC0415
-    from lab.backends.local.ports import check_free  # noqa: PLC0415
+    from lab.backends.local.layout import check_free  # noqa: PLC0415
     from lab.backends.local.state import Isolation  # noqa: PLC0415
 
     try:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.backends.local.trees import remove_tree
+from lab.backends.local.state import remove_tree
 from lab.task import shipping
 from lab.task import volume as volumes
 from lab.task.frames import FrameError, frame, is_safe, read_frames

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lab.backends.choose import AUTO, backends
-from lab.backends.hearing import check_hearing
+from lab.backends.choose import AUTO, backends, check_hearing
 from lab.backends.proof import boot
 from lab.cli.options import (
     BackendName,
