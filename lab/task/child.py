@@ -14,6 +14,7 @@ from pathlib import Path
 
 # Of <sys/prctl.h>.
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 _LINUX = sys.platform == "linux"
@@ -36,6 +37,12 @@ def die_with(parent: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def name_process(name: str) -> None:
+    """Set the name that `ps -o comm` and `top` show of this process. Linux only."""
+    assert _libc is not None  # noqa: S101 (narrows the type)
+    _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 class Program:
