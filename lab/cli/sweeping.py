@@ -19,8 +19,7 @@ from lab.run.run_queue import turn
 from lab.sweep.crew import with_workers
 from lab.sweep.grid import Point
 from lab.sweep.making import Share
-from lab.task.experiments import Experiment
-from lab.task.parameters import MAX_SEED, hyperparameters
+from lab.task.experiments import MAX_SEED, Experiment, hyperparameters
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,8 @@ from lab.run.directory import RunDir, find_run
 from lab.run.faulting import settle
 from lab.run.launch import Terms
 from lab.run.standing import Ask, told
-from lab.task.experiments import Experiment
+from lab.task.experiments import Experiment, defaults, hyperparameters
 from lab.task.faults import Fault, parse
-from lab.task.parameters import defaults, hyperparameters
 from lab.task.policy import OnFailure, Policy
 from lab.task.protocol import READY_S
 from lab.task.when import parse_when

@@ -15,9 +15,8 @@ from typing import Any, Final, TypedDict
 from lab.errors import InputError, LabError
 from lab.run.typed import convert
 from lab.strict_json import dump, parse
-from lab.task.experiments import EXPERIMENTS
+from lab.task.experiments import EXPERIMENTS, defaults, hyperparameters
 from lab.task.files import read_regular, write_atomically
-from lab.task.parameters import defaults, hyperparameters
 from lab.task.policy import OnFailure
 from lab.task.protocol import (
     CLUSTER_FLAGS,

@@ -13,8 +13,7 @@ from lab.run.program import OwnProgram
 from lab.run.provenance import git_state, versions
 from lab.run.resume import workers_of
 from lab.task.checkpoints import copy_checkpoints
-from lab.task.experiments import Experiment
-from lab.task.parameters import defaults, hyperparameters, with_seed
+from lab.task.experiments import Experiment, defaults, hyperparameters, with_seed
 from lab.task.policy import OnFailure
 from lab.task.protocol import STALL_S, new_run_id
 

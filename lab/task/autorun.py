@@ -27,10 +27,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.task.checkpoints import copy_checkpoints, global_end, has_checkpoint
-from lab.task.experiments import EXPERIMENTS
+from lab.task.experiments import EXPERIMENTS, defaults, hyperparameters, with_seed
 from lab.task.faults import parse, resolve_all
 from lab.task.once import OnceError, arguments, request_of
-from lab.task.parameters import defaults, hyperparameters, with_seed
 from lab.task.policy import outcome
 from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.results import records_of, unexpected

@@ -9,27 +9,25 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lab.task import command, memory, verdicts
+from lab.task import command, verdicts
 from lab.task.appending import Written
 from lab.task.buffering import REFUSED_S
-from lab.task.child import Program
+from lab.task.child import Program, oom_kills
 from lab.task.disturbance import Disturbances
 from lab.task.files import write_atomically
 from lab.task.forked import ForkedProgram
 from lab.task.gate import Gate, highest_step
 from lab.task.identity import Identity
 from lab.task.output import Output
-from lab.task.own_status import OwnStatus
 from lab.task.place import Place
 from lab.task.presence import Pulses
 from lab.task.protocol import Attempt, Request, TaskStatus, Volume
 from lab.task.stall import Stall
 from lab.task.starter import WAITS, Starter
 from lab.task.states import Cause, State
-from lab.task.statuses import Statuses
-from lab.task.stopping import GRACE_S, Stopping
+from lab.task.statuses import OwnStatus, Statuses
 from lab.task.text import LONGEST_REASON, short
-from lab.task.verdicts import Verdict
+from lab.task.verdicts import GRACE_S, Stopping, Verdict
 from lab.task.voice import Voice
 
 _DRAIN_S = 3.0
@@ -246,7 +244,7 @@ class Execution:
             os.close(program.output)
             raise
         self._program = program
-        self._oom_kills = memory.kills()
+        self._oom_kills = oom_kills()
         self._output.start()
         name = command.program_path(place, request).name
         self._voice.say(f"run {self.run_id}: {name} has started{how and f', {how}'}")
@@ -428,7 +426,7 @@ class Execution:
         for asked in (self._volume.kill(self.run_id), self._volume.cancel(self.run_id)):
             if (reason := verdicts.asked(asked)) is not None:
                 return Verdict(State.CANCELLED, reason, Cause.INTERRUPTED)
-        failed = verdicts.failed(code, output, oom=memory.kills() != self._oom_kills)
+        failed = verdicts.failed(code, output, oom=oom_kills() != self._oom_kills)
         if self._again is not None:
             self._start_again(self._again, Cause.PEER_LOST)
         elif verdicts.may_start_again(self._request, self._now, self._statuses.refresh()):

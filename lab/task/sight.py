@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.task.nodes import DEVICES, nodes
+from lab.task.health import DEVICES, gpu_nodes
 
 if TYPE_CHECKING:
     import ctypes
@@ -95,7 +95,7 @@ def device_nodes(devices: Path, opened: contextlib.ExitStack) -> dict[str, str]:
         CannotTell: The directory cannot be read.
     """
     try:
-        return {str(minor): _opens(path, opened) for minor, path in nodes(devices).items()}
+        return {str(minor): _opens(path, opened) for minor, path in gpu_nodes(devices).items()}
     except OSError as error:
         raise CannotTell(f"{devices}: {error.strerror}") from error
 

@@ -36,8 +36,7 @@ from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import records_frame
 from lab.run.progress import TaskProgress
 from lab.run.summary import sum_up, summary_of
-from lab.task.experiments import EXPERIMENTS
-from lab.task.parameters import hyperparameters
+from lab.task.experiments import EXPERIMENTS, hyperparameters
 from lab.task.policy import RESTARTS, OnFailure
 from lab.task.protocol import READY_S
 from lab.task.states import State

@@ -28,8 +28,7 @@ from lab.run.homecoming import bring_all_home, bring_one_home
 from lab.run.launch import Order, prepare
 from lab.run.lifecycle import NoView
 from lab.run.summary import Summary, summarize, write_summary
-from lab.task.experiments import EXPERIMENTS
-from lab.task.parameters import hyperparameters, with_seed
+from lab.task.experiments import EXPERIMENTS, hyperparameters, with_seed
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S

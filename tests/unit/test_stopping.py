@@ -8,8 +8,7 @@ import pytest
 
 from lab.task import stopping
 from lab.task.states import Cause, State
-from lab.task.stopping import GRACE_S, Stopping
-from lab.task.verdicts import Verdict
+from lab.task.verdicts import GRACE_S, Stopping, Verdict
 
 FIRST = Verdict(State.CANCELLED, "first", Cause.INTERRUPTED)
 LATER = Verdict(State.FAILED, "later", Cause.SIGNAL)

@@ -22,8 +22,8 @@ from lab.strict_json import dump
 from lab.sweep.made import Made
 from lab.sweep.making import make
 from lab.sweep.progress import counting
+from lab.task.experiments import MAX_SEED
 from lab.task.files import write_atomically
-from lab.task.parameters import MAX_SEED
 from lab.task.text import short, visible
 
 if TYPE_CHECKING:

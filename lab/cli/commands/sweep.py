@@ -25,7 +25,7 @@ from lab.sweep.grid import check_over, grid, parse_over
 from lab.sweep.made import Made
 from lab.sweep.making import Share, make
 from lab.sweep.progress import counting
-from lab.task.parameters import hyperparameters
+from lab.task.experiments import hyperparameters
 from lab.task.protocol import STALL_S
 
 MOST: Final = 1000

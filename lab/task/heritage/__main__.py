@@ -17,11 +17,10 @@ from pathlib import Path
 from types import ModuleType
 
 from lab.task.heritage import faults
-from lab.task.heritage.calls import without_calls
+from lab.task.heritage.faults import without_calls
 from lab.task.heritage.importing import provide, tensorflow_1
-from lab.task.heritage.leftovers import refuse_leftovers
 from lab.task.heritage.missing import end, leave_without, missing, note_missing
-from lab.task.heritage.polls import shorten_polls
+from lab.task.heritage.sessions import refuse_leftovers, shorten_polls
 from lab.task.program import ProgramError, ended_tasks
 from lab.task.protocol import task_names
 from lab.task.recorder import Recorder
