@@ -22,6 +22,7 @@ from types import FrameType
 
 from lab.task import once
 from lab.task.child import adopt_orphans
+from lab.task.control import VolumeBusy, submit
 from lab.task.execution import Execution
 from lab.task.inbox import Inbox
 from lab.task.place import Place, PlaceError
@@ -29,7 +30,6 @@ from lab.task.presence import Presence
 from lab.task.protocol import Request, Volume
 from lab.task.starter import Starter, starter_of
 from lab.task.voice import Voice
-from lab.task.volume import VolumeBusy, submit
 
 _POLL_S = 0.1
 _STEADY_POLL_S = 0.3  # a program's end wakes the agent at once

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.task.checkpoints import copy_checkpoints, global_end, has_checkpoint
+from lab.task.control import VolumeBusy, requests, state_of, submit
 from lab.task.experiments import EXPERIMENTS, defaults, hyperparameters, with_seed
 from lab.task.faults import parse, resolve_all
 from lab.task.once import OnceError, arguments, request_of
@@ -36,7 +37,6 @@ from lab.task.results import records_of, unexpected
 from lab.task.states import State
 from lab.task.statuses import Statuses
 from lab.task.text import LONGEST_REASON, short
-from lab.task.volume import VolumeBusy, requests, state_of, submit
 
 _POLL_S: Final = 0.5
 _EXIT_USAGE: Final = 2

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from lab.task.control import injected_faults, read_fault
 from lab.task.faults import DONE, OVER, Fault, Kind, concrete, due, hits
 from lab.task.files import write_atomically
 from lab.task.protocol import Volume
 from lab.task.text import short
-from lab.task.told_faults import read, told_of
 
 _PERIOD_S: Final = 0.1
 """A slowed program runs for a share of each such time, and stands still for the rest of it."""
@@ -210,11 +210,11 @@ class Disturbances:
         # What comes within the same tick of the clock would leave the same stamp.
         is_young = abs(time.time() - stamp / 1e9) < _YOUNG_S
         self._stamp = None if is_young else stamp
-        for number, path in told_of(self._folder).items():
+        for number, path in injected_faults(self._folder).items():
             if number not in self._told:
                 self._told.add(number)
                 with self._leaving_out():
-                    self._take(f"{number}", read(path))
+                    self._take(f"{number}", read_fault(path))
 
     @contextlib.contextmanager
     def _leaving_out(self) -> Iterator[None]:

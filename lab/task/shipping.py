@@ -13,10 +13,10 @@ from typing import BinaryIO, Final
 from urllib.parse import quote_from_bytes
 
 from lab.task.buffering import is_read_only
-from lab.task.files import read_regular
+from lab.task.control import find
 from lab.task.frames import MAX_DATA, is_safe
 from lab.task.presence import Pulses
-from lab.task.protocol import RUN_ID, Chunk, Request, TaskStatus, Volume
+from lab.task.protocol import Chunk, Request, TaskStatus, Volume
 from lab.task.states import Cause, State
 from lab.task.statuses import Statuses
 
@@ -38,13 +38,6 @@ _KINDS: Final = (
     (stat.S_ISSOCK, "it is a socket"),
     (lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode), "it is a device"),
 )
-
-
-class NoSuchRun(Exception):  # noqa: N818 (as FileNotFoundError's family is read: a state)
-    """The volume holds no run of this name."""
-
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"no run {run_id!r} on this volume")
 
 
 def ship(
@@ -158,20 +151,6 @@ def _failed(status: TaskStatus) -> TaskStatus:
     return replace(
         status, state=State.FAILED, reason=reason, cause=Cause.VOLUME, ended_unix=now, message=""
     )
-
-
-def find(volume: Volume, run_id: str) -> Request:
-    """The request of a run.
-
-    Raises:
-        NoSuchRun: There is none of this name.
-    """
-    if not RUN_ID.fullmatch(run_id):
-        raise NoSuchRun(run_id)
-    try:
-        return Request.from_json(read_regular(volume.request(run_id)))
-    except FileNotFoundError as error:
-        raise NoSuchRun(run_id) from error
 
 
 def _appended(request: Request) -> list[str]:

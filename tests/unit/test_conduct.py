@@ -25,10 +25,10 @@ from lab.run.directory import RunDir
 from lab.run.launch import Order, prepare
 from lab.run.lifecycle import NoView
 from lab.run.summary import summarize
+from lab.task.control import NoSuchRun
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
-from lab.task.volume import NoSuchRun
 from tests.agents import PATIENCE_S, wait_for
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
 

@@ -12,7 +12,7 @@ import pytest
 from lab.cli import main
 from lab.cli.commands import fault
 from lab.run.directory import RunDir, RunInfo
-from lab.task import told_faults
+from lab.task import control
 from lab.task.faults import parse
 from lab.task.protocol import Request
 from lab.task.states import State
@@ -45,7 +45,7 @@ def submit(environment: FakeEnvironment, run_id: str, **more: float) -> None:
 
 def told(environment: FakeEnvironment) -> list[str]:
     folder = environment.volume.faults("20260101-0000-async-aaaa")
-    return [told_faults.read(path).text for path in told_faults.told_of(folder).values()]
+    return [control.read_fault(path).text for path in control.injected_faults(folder).values()]
 
 
 def test_a_task_is_hit(environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]) -> None:

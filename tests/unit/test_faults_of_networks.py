@@ -27,7 +27,7 @@ from lab.backends.local.state import Isolation
 from lab.errors import InputError, LabError
 from lab.run import faulting as faultings
 from lab.run.faulting import Faulting, Untold, asked, check_followed, do, settle, warning
-from lab.task import told_faults
+from lab.task import control
 from lab.task.faults import parse
 from lab.task.netfault import MODULE
 from lab.task.protocol import Request
@@ -53,7 +53,7 @@ def environment(tmp_path: Path) -> Iterator[FakeEnvironment]:
 
 def told(environment: FakeEnvironment) -> list[str]:
     folder = environment.volume.faults("r1")
-    return [told_faults.read(path).text for path in told_faults.told_of(folder).values()]
+    return [control.read_fault(path).text for path in control.injected_faults(folder).values()]
 
 
 def test_network_faults_come_when_they_are_due(environment: FakeEnvironment) -> None:

@@ -16,10 +16,10 @@ import pytest
 
 from lab.task import nursery
 from lab.task.command import environ_of_import
+from lab.task.control import cancel
 from lab.task.forked import Cradle
 from lab.task.nursery import Imported
 from lab.task.states import Cause, State
-from lab.task.volume import cancel
 from tests.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux forks")

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from lab.task import stopping
+from lab.task import verdicts
 from lab.task.states import Cause, State
 from lab.task.verdicts import GRACE_S, Stopping, Verdict
 
@@ -30,7 +30,7 @@ class Program:
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr(stopping.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(verdicts.time, "monotonic", lambda: self.now)
 
 
 @pytest.fixture

@@ -24,11 +24,11 @@ from lab.backends.locking import Busy
 from lab.backends.process import descendants, inner_pid, running
 from lab.errors import InputError, LabError
 from lab.gpu.verification import Sight
-from lab.task import told_faults
-from lab.task import volume as run_volume
+from lab.task import control
 from lab.task.files import read_regular
 from lab.task.netfault import variables
 from lab.task.protocol import Request, Volume
+from lab.task.shipping import ship
 
 # Variables alone would not do: a user's own start-up file (pyenv, conda) puts its `python` first.
 _SHELL = ("bash", "--rcfile", str(Path(__file__).with_name("shell.bashrc")), "-i")
@@ -103,8 +103,8 @@ class LocalEnvironment:
                 check_hearing(self.project, self.tasks())
                 for name, folder in parts.items():
                     shutil.copytree(folder, self._volume.incoming(request.run_id) / name)
-                run_volume.submit(self._volume, request)
-        except run_volume.VolumeBusy as busy:
+                control.submit(self._volume, request)
+        except control.VolumeBusy as busy:
             raise Busy(
                 f"{busy} in the local environment {self.project!r}",
                 f"follow it with `lab attach {busy.run_id}`, or wait for it with `lab run --wait`",
@@ -119,7 +119,7 @@ class LocalEnvironment:
         Raises:
             LabError: There is no such run, or the volume cannot be written.
         """
-        self._tell(run_volume.cancel, run_id, reason)
+        self._tell(control.cancel, run_id, reason)
 
     def kill(self, run_id: str, reason: str) -> None:
         """Ask the agents to end a run at once.
@@ -127,7 +127,7 @@ class LocalEnvironment:
         Raises:
             LabError: There is no such run, or the volume cannot be written.
         """
-        self._tell(run_volume.kill, run_id, reason)
+        self._tell(control.kill, run_id, reason)
 
     def disturb(self, node: str, words: Sequence[str]) -> None:
         """Do a fault to a node's network; see `Environment`.
@@ -163,27 +163,27 @@ class LocalEnvironment:
         Raises:
             LabError: There is no such run, or the volume cannot be written.
         """
-        self._tell(told_faults.tell, run_id, fault)
+        self._tell(control.inject_fault, run_id, fault)
 
     def _tell(self, what: Callable[[Volume, str, str], None], run_id: str, reason: str) -> None:
         try:
             what(self._volume, run_id, reason)
-        except run_volume.NoSuchRun as error:
+        except control.NoSuchRun as error:
             raise LabError(str(error)) from error
         except OSError as error:
             raise self._volume_fault(error) from error
 
     def runs(self) -> list[Request]:
         """All requests on the volume, oldest first."""
-        return run_volume.requests(self._volume)
+        return control.requests(self._volume)
 
     def mark_collected(self, run_id: str, directory: str) -> None:
         """Note into which directory of runs all of a run was collected; see `Environment`."""
-        self._tell(run_volume.mark_collected, run_id, directory)
+        self._tell(control.mark_collected, run_id, directory)
 
     def collected(self) -> Mapping[str, str]:
         """Run to the directory that is noted so."""
-        return run_volume.collected(self._volume)
+        return control.collected(self._volume)
 
     def ship(
         self,
@@ -202,7 +202,7 @@ class LocalEnvironment:
         """
         at_home = dict(offsets)
         try:
-            for chunk in run_volume.ship(
+            for chunk in ship(
                 self._volume, run_id, offsets, follow=follow, all_sizes=all_sizes, rest=rest
             ):
                 if chunk is None and not self.alive():
@@ -212,14 +212,14 @@ class LocalEnvironment:
                 yield chunk
             else:
                 return
-            yield from run_volume.ship(
+            yield from ship(
                 self._volume, run_id, at_home, follow=False, all_sizes=all_sizes, rest=True
             )
-        except run_volume.NoSuchRun as error:
+        except control.NoSuchRun as error:
             raise LabError(str(error)) from error
         except OSError as error:
             raise self._volume_fault(error) from error
-        if not run_volume.ended(self._volume, run_id):
+        if not control.ended(self._volume, run_id):
             raise self._gone()
 
     def logs(
