@@ -21,6 +21,7 @@ from lab.run.directory import RunDir, RunInfo
 from lab.run.gpu_use import cards_of, lines_of, use_now
 from lab.run.lifecycle import View
 from lab.run.view import watching
+from lab.task.files import append_whole
 from lab.threads import signals_blocked
 
 if TYPE_CHECKING:
@@ -153,13 +154,7 @@ def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     descriptor = os.open(path, flags, 0o644)
     try:
         size = _cut_half_line(descriptor)
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-        except OSError:
-            os.ftruncate(descriptor, size)
-            raise
+        append_whole(descriptor, data, size)
     finally:
         os.close(descriptor)
 

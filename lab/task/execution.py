@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lab.task import command, verdicts
-from lab.task.appending import Written
-from lab.task.buffering import REFUSED_S
+from lab.task.appending import REFUSED_S, Written
 from lab.task.child import Program, oom_kills
 from lab.task.disturbance import Disturbances
 from lab.task.files import write_atomically

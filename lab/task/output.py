@@ -24,7 +24,6 @@ from typing import Final
 
 from lab.records import PREFIX, Record, RecordError, parse_record
 from lab.task.appending import Appender, Written
-from lab.task.buffering import BufferedAppender
 from lab.task.culprit import Culprit
 from lab.task.echo import NOTICE, TensorFlowLines, readable
 from lab.task.identity import Identity
@@ -118,9 +117,9 @@ class Output(threading.Thread):
         super().__init__(name="output", daemon=True)
         self._descriptor = descriptor
         of_records, of_log = written or (Written(), Written())
-        self._records = BufferedAppender(Appender(records, of_records))
+        self._records = Appender(records, of_records)
         try:
-            self._log = BufferedAppender(Appender(log, of_log))
+            self._log = Appender(log, of_log)
         except OSError:
             self._records.close()
             raise

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import quote_from_bytes
 
-from lab.task.buffering import is_read_only
 from lab.task.control import find
+from lab.task.files import is_read_only
 from lab.task.frames import MAX_DATA, is_safe
 from lab.task.presence import Pulses
 from lab.task.protocol import Chunk, Request, TaskStatus, Volume
