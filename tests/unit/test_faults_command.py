@@ -74,7 +74,7 @@ def test_a_node_is_disturbed_and_the_agents_are_told(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fault", "cut:5s", "worker-1", "--json"]) == 0
-    assert environment.disturbed == [("tf3", "cut", "5")]
+    assert environment.disturbed == [("tf3", "cut:5s")]
     assert told(environment) == ["cut:5s tf3"]
     assert json.loads(capsys.readouterr().out) == {
         "run": "20260101-0000-async-aaaa",
