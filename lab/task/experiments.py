@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from lab.task.flags import (
+from lab.task.policy import FAIL, RESTARTS, OnFailure, Policy
+from lab.task.program_flags import (
     TRAINING_FLAGS,
     ProgramFlag,
     amount,
@@ -20,7 +21,6 @@ from lab.task.flags import (
     positive,
     rate,
 )
-from lab.task.policy import FAIL, RESTARTS, OnFailure, Policy
 
 __all__ = ["EXPERIMENTS", "Experiment", "ProgramFlag", "defaults", "hyperparameters", "misfit"]
 

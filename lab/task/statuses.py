@@ -6,13 +6,14 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from lab.task import states
 from lab.task.files import read_regular, write_atomically
 from lab.task.protocol import TaskStatus, Volume
-from lab.task.states import State
+from lab.task.states import Cause, State
 
 _RETRY_S: Final = 1.0
 _TELL_S: Final = 1.0
@@ -48,6 +49,18 @@ def write_status(path: Path, status: TaskStatus, *, durable: bool = True) -> Non
             if size > _IN_PLACE_BYTES:
                 raise
             file.write(data.ljust(size))
+
+
+def write_lost(path: Path, status: TaskStatus, reason: str) -> None:
+    """End a task whose agent cannot write its status any more.
+
+    Raises:
+        OSError: It could not be written.
+    """
+    cause, now = Cause.NODE_LOST, time.time()
+    write_status(
+        path, replace(status, state=State.LOST, reason=reason, cause=cause, ended_unix=now)
+    )
 
 
 class Statuses:
