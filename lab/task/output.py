@@ -173,16 +173,15 @@ class Output(threading.Thread):
         os.set_blocking(self._descriptor, False)
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
+        # Looked at last: what is in the pipe when the time is over is read once more.
         while True:
-            if not poll.poll(_POLL_MS):
-                self._append(b"", b"")  # try the buffered lines again
-                if self._give_up_at is not None and time.monotonic() > self._give_up_at:
+            if poll.poll(_POLL_MS):
+                data = os.read(self._descriptor, _READ_BYTES)
+                if not data:
                     return
-                continue
-            data = os.read(self._descriptor, _READ_BYTES)
-            if not data:
-                return
-            yield data
+                yield data
+            else:
+                self._append(b"", b"")  # try the buffered lines again
             if self._give_up_at is not None and time.monotonic() > self._give_up_at:
                 return
 
@@ -269,10 +268,7 @@ class Output(threading.Thread):
         """
         at = line.find(_PREFIX, 1)
         while at > 0:
-            try:
-                record = parse_record(line[at:].decode())
-            except (RecordError, UnicodeDecodeError):
-                record = None
+            record = _parsed(line[at:])
             if record is not None and self._identity.signed(record):
                 return line[:at], line[at:]
             at = line.find(_PREFIX, at + 1)
@@ -280,12 +276,7 @@ class Output(threading.Thread):
 
     def _record(self, line: bytes) -> Record | None:
         """A record; None for a line that is none, or a broken one."""
-        if not line.startswith(_PREFIX):
-            return None
-        try:
-            record = parse_record(line.decode())
-        except (RecordError, UnicodeDecodeError):
-            return None
+        record = _parsed(line)
         if record is None:
             return None
         # One that tells events alone may well print its steps, as a listing does.
@@ -306,6 +297,16 @@ class Output(threading.Thread):
         else:
             self.training = self.training or record["kind"] in _TRAINING
         return record
+
+
+def _parsed(line: bytes) -> Record | None:
+    """The record that a line is; None for any other line, and for a broken one."""
+    if not line.startswith(_PREFIX):
+        return None
+    try:
+        return parse_record(line.decode())
+    except (RecordError, UnicodeDecodeError):
+        return None
 
 
 def _is_ready(record: Record) -> bool:
