@@ -81,62 +81,66 @@ def ship(
     if offsets.get("request.json") != len(text):
         yield Chunk("request.json", None, text)
     tails = [_Tail(volume.run(run_id), path, offsets) for path in _appended(request)]
-    statuses = Statuses(volume, run_id, request.tasks())
-    pulses = Pulses(volume, request.tasks(), patient=request.restarts > 0)
-    shipped: dict[str, TaskStatus] = {}
-    read_only = _ReadOnly(volume.root)
+    tasks = _Tasks(volume, request)
     ticked = time.monotonic()
     while True:
-        # A copy, and before the records: what changes from here on is the next round's.
-        states = dict(statuses.refresh())
-        if read_only.lasts:
-            states = {task: _failed(status) for task, status in states.items()}
+        # Before the records: what changes from here on is the next round's.
+        states = tasks.states()
         ended = all(status.state.ended for status in states.values())
         for tail in tails:
             for chunk in tail.read():
                 ticked = time.monotonic()
                 yield chunk
-        for task, status in states.items():
-            if shipped.get(task) != status:
-                yield Chunk(f"status/{task}.json", None, status.to_json().encode())
-        shipped = states
+        yield from tasks.changes(states)
         if ended or not follow:
             break
         if time.monotonic() - ticked >= _TICK_S:
             ticked = time.monotonic()
-            if not read_only.check():
-                pulses.beat()
-                pulses.declare_lost(volume, run_id, states)
+            tasks.declare_lost(states)
             yield None
         others = [states[task].state.ended for task in request.others()]
         time.sleep(_LAST_POLL_S if others and all(others) else _POLL_S)
     for tail in tails:
         yield from tail.fault()
     if ended or rest:
-        sent = {*_appended(request), *(f"status/{task}.json" for task in request.tasks())}
         limit = None if all_sizes else MAX_FILE
-        yield from _Rest(volume.run(run_id), offsets, frozenset(sent), limit).chunks()
+        yield from _Rest(volume.run(run_id), offsets, request, limit).chunks()
 
 
-class _ReadOnly:
-    """Measures for how long a volume has been read-only."""
+class _Tasks:
+    """The states of a run's tasks, also where their agents cannot write them."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._since: float | None = None
+    def __init__(self, volume: Volume, request: Request) -> None:
+        self._volume = volume
+        self._run_id = request.run_id
+        self._statuses = Statuses(volume, request.run_id, request.tasks())
+        self._pulses = Pulses(volume, request.tasks(), patient=request.restarts > 0)
+        self._read_only_since: float | None = None
+        self._shipped: Mapping[str, TaskStatus] = {}
 
-    def check(self) -> bool:
-        """Whether it is read-only now."""
-        if not is_read_only(self._root):
-            self._since = None
-        elif self._since is None:
-            self._since = time.monotonic()
-        return self._since is not None
+    def states(self) -> dict[str, TaskStatus]:
+        """A copy of the states as they are now."""
+        states = dict(self._statuses.refresh())
+        since = self._read_only_since
+        if since is None or time.monotonic() - since < READ_ONLY_S:
+            return states
+        return {task: _failed(status) for task, status in states.items()}
 
-    @property
-    def lasts(self) -> bool:
-        """Whether it has been read-only for `READ_ONLY_S` or longer."""
-        return self._since is not None and time.monotonic() - self._since >= READ_ONLY_S
+    def changes(self, states: Mapping[str, TaskStatus]) -> Iterator[Chunk]:
+        """The states that differ from those of the call before."""
+        for task, status in states.items():
+            if self._shipped.get(task) != status:
+                yield Chunk(f"status/{task}.json", None, status.to_json().encode())
+        self._shipped = states
+
+    def declare_lost(self, states: Mapping[str, TaskStatus]) -> None:
+        """End the tasks whose agents have gone; on a read-only volume no agent can be missed."""
+        if is_read_only(self._volume.root):
+            self._read_only_since = self._read_only_since or time.monotonic()
+            return
+        self._read_only_since = None
+        self._pulses.beat()
+        self._pulses.declare_lost(self._volume, self._run_id, states)
 
 
 def _failed(status: TaskStatus) -> TaskStatus:
@@ -204,11 +208,11 @@ class _Rest:
     """Every other file of an ended run; links are not followed."""
 
     def __init__(
-        self, run: Path, offsets: Mapping[str, int], sent: frozenset[str], limit: int | None
+        self, run: Path, offsets: Mapping[str, int], request: Request, limit: int | None
     ) -> None:
         self._run = run
         self._offsets = offsets
-        self._sent = sent
+        self._sent = {*_appended(request), *(f"status/{task}.json" for task in request.tasks())}
         self._limit = limit
         self._faults = 0
         self._shipped: set[str] = set()
