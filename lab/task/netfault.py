@@ -28,7 +28,7 @@ from lab.task.anchor import link_of
 from lab.task.faults import Fault, Kind, parse
 from lab.task.link import LinkError
 
-MODULE: Final = "lab.task.netfault"
+MODULE: Final = __name__
 _USAGE: Final = "usage: cut:5s | link:rate=10mbit,delay=20ms,30s"
 _EXIT_FAILED, _EXIT_USAGE = 1, 2
 _ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})

@@ -37,7 +37,7 @@ from typing import Any, Final, NoReturn
 from lab.task import child
 from lab.task.forked import HungUp, hear, tell
 
-COMMAND: Final = "import sys; sys.path.pop(0); from lab.task import nursery; nursery.main(sys.argv)"
+COMMAND: Final = f"import sys; sys.path.pop(0); import {__name__} as own; own.main(sys.argv)"
 """What Python is given with `-c`: unlike `-P`, it leaves no trace in the programs' `sys.flags`, and
 nothing of the current directory is imported either."""
 
