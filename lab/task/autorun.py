@@ -51,12 +51,10 @@ class Autorun:
 
     Attributes:
         request: The request, with a run id, a seed and the faults drawn.
-        digest: The digest of the two variables.
         skipped: The faults that need a client, because they act on a network.
     """
 
     request: Request
-    digest: str
     skipped: tuple[str, ...] = ()
 
     @classmethod
@@ -92,7 +90,7 @@ class Autorun:
             faults=tuple(fault.text for fault in drawn if not fault.kind.on_network),
             autorun=digest,
         )
-        return cls(asked, digest, tuple(each.text for each in drawn if each.kind.on_network))
+        return cls(asked, tuple(each.text for each in drawn if each.kind.on_network))
 
 
 def _json(environ: Mapping[str, str], name: str) -> dict[str, Any]:
@@ -121,7 +119,7 @@ def train(autorun: Autorun, volume: Volume, say: Print, sleep: Callable[[float],
     Raises:
         OSError: The volume cannot be used.
     """
-    last = _last(volume, autorun.digest)
+    last = _last(volume, autorun.request.autorun)
     if last is not None and not state_of(volume, last).ended:
         say(f"run {last.run_id} is under way")
         _follow(volume, last, sleep)

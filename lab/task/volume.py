@@ -52,6 +52,9 @@ _FOLLOW, _LEASH, _ALL_SIZES, _REST = "--follow", "--leash", "--all-sizes", "--re
 EXIT_FAILED, EXIT_USAGE, EXIT_BUSY, EXIT_NO_SUCH_RUN = 1, 2, 3, 4
 
 
+_EXIT_CODES = {VolumeBusy: EXIT_BUSY, NoSuchRun: EXIT_NO_SUCH_RUN}
+
+
 def _switches(words: Sequence[str]) -> list[str]:
     return [word for word in words if word.startswith("--")]
 
@@ -87,8 +90,10 @@ def main(argv: Sequence[str], root: Path) -> int:
                 kill(volume, run_id, reason)
             case ["fault", run_id, text]:
                 inject_fault(volume, run_id, text)
-            case ["collected", *note] if len(note) in {0, 2}:
-                _note(volume, note)
+            case ["collected", run_id, directory]:
+                mark_collected(volume, run_id, directory)
+            case ["collected"]:
+                sys.stdout.write(json.dumps(collected(volume)))
             case ["requests"]:
                 sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
             case ["ship", run_id, *words] if _is_complete(switches := _switches(words), words):
@@ -104,22 +109,11 @@ def main(argv: Sequence[str], root: Path) -> int:
                 _to_stdout(_leashed(chunks) if _LEASH in switches else chunks)
             case _:
                 return _fail(EXIT_USAGE, _USAGE)
-    except VolumeBusy as error:
-        return _fail(EXIT_BUSY, str(error))
-    except NoSuchRun as error:
-        return _fail(EXIT_NO_SUCH_RUN, str(error))
-    except ValueError as error:
-        return _fail(EXIT_USAGE, str(error))
+    except (VolumeBusy, NoSuchRun, ValueError) as error:
+        return _fail(_EXIT_CODES.get(type(error), EXIT_USAGE), str(error))
     except OSError as error:
         return _fail(EXIT_FAILED, f"the run volume {root} failed: {error}")
     return 0
-
-
-def _note(volume: Volume, note: Sequence[str]) -> None:
-    if note:
-        mark_collected(volume, note[0], note[1])
-    else:
-        sys.stdout.write(json.dumps(collected(volume)))
 
 
 def _leashed(chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:
