@@ -56,9 +56,6 @@ def ship(
     that its task had written before it: home never sees the end of a task whose last records
     are still to come.
 
-    On a read-only volume the agents cannot write how their tasks end. After `READ_ONLY_S` this
-    function reports every task as failed with the cause `volume`.
-
     A file that cannot be collected comes as a chunk with its fault; the others come all the same.
 
     Args:
@@ -84,8 +81,7 @@ def ship(
     tasks = _Tasks(volume, request)
     ticked = time.monotonic()
     while True:
-        # Before the records: what changes from here on is the next round's.
-        states = tasks.states()
+        states = tasks.states()  # before the records: what changes now is the next round's
         ended = all(status.state.ended for status in states.values())
         for tail in tails:
             for chunk in tail.read():
@@ -103,12 +99,15 @@ def ship(
     for tail in tails:
         yield from tail.fault()
     if ended or rest:
-        limit = None if all_sizes else MAX_FILE
-        yield from _Rest(volume.run(run_id), offsets, request, limit).chunks()
+        yield from _Rest(volume.run(run_id), offsets, request, all_sizes=all_sizes).chunks()
 
 
 class _Tasks:
-    """The states of a run's tasks, also where their agents cannot write them."""
+    """The states of a run's tasks.
+
+    On a read-only volume the agents cannot write how their tasks end. After `READ_ONLY_S` every
+    task counts as failed with the cause `volume`.
+    """
 
     def __init__(self, volume: Volume, request: Request) -> None:
         self._volume = volume
@@ -208,12 +207,12 @@ class _Rest:
     """Every other file of an ended run; links are not followed."""
 
     def __init__(
-        self, run: Path, offsets: Mapping[str, int], request: Request, limit: int | None
+        self, run: Path, offsets: Mapping[str, int], request: Request, *, all_sizes: bool
     ) -> None:
         self._run = run
         self._offsets = offsets
         self._sent = {*_appended(request), *(f"status/{task}.json" for task in request.tasks())}
-        self._limit = limit
+        self._limit = None if all_sizes else MAX_FILE
         self._faults = 0
         self._shipped: set[str] = set()
 
