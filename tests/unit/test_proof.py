@@ -371,4 +371,4 @@ def test_the_module_needs_nothing_but_the_image(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.split() == ["lab.task", "lab.task.nodes", "lab.task.sight"]
+    assert done.stdout.split() == ["lab.task", "lab.task.health", "lab.task.sight"]

@@ -22,9 +22,9 @@ from lab.backends.process import Identity
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.signals import undisturbed
+from lab.task.control import requests, state_of
 from lab.task.protocol import Volume
 from lab.task.sources import digest
-from lab.task.volume import requests, state_of
 from lab.tf_versions import IMAGES
 
 _BOOT_WITHIN_S = 60.0

@@ -33,20 +33,20 @@ from lab.backends.locking import Busy, lock_environment
 from lab.backends.process import descendants, inner_pid, running
 from lab.errors import LabError
 from lab.gpu.verification import Sight
-from lab.task import told_faults
-from lab.task import volume as run_volume
+from lab.task import control
 from lab.task.files import read_regular
 from lab.task.netfault import variables
 from lab.task.protocol import Request, Volume
+from lab.task.shipping import ship
 
 # Variables alone would not do: a user's own start-up file (pyenv, conda) puts its `python` first.
 _SHELL = ("bash", "--rcfile", str(Path(__file__).with_name("shell.bashrc")), "-i")
 
 _POSTS = {
-    "cancel": run_volume.cancel,
-    "kill": run_volume.kill,
-    "fault": told_faults.tell,
-    "collected": run_volume.mark_collected,
+    "cancel": control.cancel,
+    "kill": control.kill,
+    "fault": control.inject_fault,
+    "collected": control.mark_collected,
 }
 
 
@@ -111,8 +111,8 @@ class LocalEnvironment(Environment):
                 check_hearing(self.project, self.tasks())
                 for name, folder in parts.items():
                     shutil.copytree(folder, incoming / name)
-                run_volume.submit(self._volume, request)
-        except run_volume.VolumeBusy as busy:
+                control.submit(self._volume, request)
+        except control.VolumeBusy as busy:
             raise Busy(
                 f"{busy} in the local environment {self.project!r}",
                 f"follow it with `lab attach {busy.run_id}`, or wait for it with `lab run --wait`",
@@ -148,11 +148,11 @@ class LocalEnvironment(Environment):
 
     def runs(self) -> list[Request]:
         """All requests on the volume, oldest first."""
-        return run_volume.requests(self._volume)
+        return control.requests(self._volume)
 
     def collected(self) -> Mapping[str, str]:
         """Run to the directory that is noted so."""
-        return run_volume.collected(self._volume)
+        return control.collected(self._volume)
 
     def ship(
         self,
@@ -170,9 +170,9 @@ class LocalEnvironment(Environment):
                 volume has been shipped by then.
         """
         collected = dict(offsets)
-        ship = partial(run_volume.ship, self._volume, run_id, all_sizes=all_sizes)
+        ship_on = partial(ship, self._volume, run_id, all_sizes=all_sizes)
         with self._volume_errors():
-            for chunk in ship(offsets, follow=follow, rest=rest):
+            for chunk in ship_on(offsets, follow=follow, rest=rest):
                 if chunk is None and not self.is_up:
                     break
                 if chunk is not None and not chunk.fault:
@@ -180,8 +180,8 @@ class LocalEnvironment(Environment):
                 yield chunk
             else:
                 return
-            yield from ship(collected, follow=False, rest=True)
-        if not run_volume.ended(self._volume, run_id):
+            yield from ship_on(collected, follow=False, rest=True)
+        if not control.ended(self._volume, run_id):
             raise self._gone()
 
     def logs(
@@ -331,7 +331,7 @@ class LocalEnvironment(Environment):
         """
         try:
             yield
-        except run_volume.NoSuchRun as error:
+        except control.NoSuchRun as error:
             raise LabError(str(error)) from error
         except OSError as error:
             raise LabError(

@@ -20,7 +20,7 @@ from lab.run.tables import show
 from lab.service.batches import run_batches
 from lab.service.planning import Project
 from lab.service.reproduce import ReproduceOptions, plan_reproduction
-from lab.task.parameters import MAX_SEED
+from lab.task.experiments import MAX_SEED
 from lab.task.text import visible
 
 if TYPE_CHECKING:
