@@ -22,12 +22,13 @@ from unittest import mock
 import pytest
 
 from lab.cli import arguments, main
-from lab.cli.catalogue import COMMANDS
 from lab.cli.failures import exit_code_of
+from lab.cli.registry import COMMANDS
 from lab.run.directory import RunDir, RunInfo
 from lab.task.files import write_atomically
 from lab.task.states import State
 from tests.agents import PATIENCE_S
+from tests.shown import examples
 from tests.unit.fakes import PLAN
 
 ROOT = Path(__file__).parents[2]
@@ -214,27 +215,28 @@ def test_lab_alone_shows_the_commands_that_matter(project: Path) -> None:
 def test_help_shows_every_command_and_two_examples_of_each(project: Path) -> None:
     everything = lab(project, "--help")
     assert everything.returncode == 0
-    for command in COMMANDS.values():
-        assert f"  {command.name} " in everything.stdout
-        done = lab(project, command.name, "--help")
+    for name, summary in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(summary)}$", everything.stdout, re.MULTILINE)
+        done = lab(project, name, "--help")
         assert (done.returncode, done.stderr) == (0, "")
-        assert f"usage: lab {command.name}" in done.stdout
+        assert f"usage: lab {name}" in done.stdout
         assert "None" not in done.stdout
-        assert max(map(len, done.stdout.splitlines())) <= 120, command.name
-        assert len(command.examples) >= 2
-        for line, _ in command.examples:
-            assert line in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 120, name
+        assert len(examples(name)) >= 2
+        _, shown = done.stdout.split("\nexamples:\n")
+        assert re.findall(r"^  (lab .*)", shown, re.MULTILINE) == examples(name)
+        assert shown.count("\n  # ") + shown.startswith("  # ") == len(examples(name))
     assert nothing_happened(project)
 
 
 def test_examples_fit_the_commands() -> None:
     """Every example's words are accepted: they are matched, and nothing is called."""
-    for command in COMMANDS.values():
-        function = importlib.import_module(f"lab.cli.commands.{command.module}").command
-        for line, _ in command.examples:
+    for name in COMMANDS:
+        function = importlib.import_module(f"lab.cli.commands.{name}").command
+        for line in examples(name):
             words = shlex.split(line.partition(" >")[0])
-            assert words[:2] == ["lab", command.name]
-            arguments.check(command.name, function, words[2:])
+            assert words[:2] == ["lab", name]
+            arguments.check(name, function, words[2:])
 
 
 # These commands need TensorFlow, an environment or an engine, or go on until Ctrl-C; that their
@@ -263,7 +265,7 @@ def test_examples_work(tmp_path: Path, name: str) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/lab").write_text(f'#!/bin/sh\nexec {sys.executable} -m lab "$@"\n')
     (tmp_path / "bin/lab").chmod(0o755)
-    for line, _ in COMMANDS[name].examples:
+    for line in examples(name):
         done = subprocess.run(
             ["bash", "-c", line],
             cwd=tmp_path,

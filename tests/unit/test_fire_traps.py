@@ -18,13 +18,10 @@ import pytest
 
 from lab.cli import main
 from lab.cli.arguments import Flag, Kind, Rest, Switch, Word, Words, check, parameters
-from lab.cli.catalogue import COMMANDS
+from lab.cli.registry import COMMANDS
 from tests.unit.test_cli import CLUSTER, environ, lab, make_run, on_a_terminal, refused
 
-FUNCTIONS = {
-    name: importlib.import_module(f"lab.cli.commands.{command.module}").command
-    for name, command in COMMANDS.items()
-}
+FUNCTIONS = {name: importlib.import_module(f"lab.cli.commands.{name}").command for name in COMMANDS}
 
 
 Said = Callable[..., str]

@@ -1,4 +1,11 @@
-"""`lab collect [RUN]`."""
+"""`lab collect [RUN]`.
+
+Examples:
+    # every run that is not complete at home
+    lab collect
+    # one run; no line comes twice
+    lab collect last
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,21 @@
-"""`lab fault FAULT TARGET`."""
+"""`lab fault FAULT TARGET`.
+
+kill                  end the program of a task, as a crash does (SIGKILL)
+stop                  ask it to end (SIGTERM)
+pause:10s             let it stand still for so long
+slow:0.3,30s          let it run for that share of the time, so long
+cut:5s                take a node off the network for so long
+link:rate=10mbit,delay=20ms,30s
+                      slow and delay what a node sends, so long
+A target is a task, a node (all of its tasks) or random. `lab run --fault` takes
+the same, several with semicolons between them.
+
+Examples:
+    # in the newest run, at once
+    lab fault kill worker-1
+    # as soon as it is that far
+    lab fault pause:10s worker-1 after 500 steps
+"""
 
 from __future__ import annotations
 

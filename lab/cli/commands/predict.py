@@ -1,4 +1,11 @@
-"""`lab predict RUN [IMAGE]`."""
+"""`lab predict RUN [IMAGE]`.
+
+Examples:
+    # the test set, and some digits of it as a picture
+    lab predict last
+    # a picture of your own
+    lab predict last tests/golden/digits/seven.png
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""`lab tensorboard [RUN…]`."""
+"""`lab tensorboard [RUN…]`.
+
+The files are made of the records: `runs/<id>/tb/<task>/`, anew where these are
+newer. A program's own summaries are shown beside. Of a run that is under way you
+see what there is at the start.
+
+Examples:
+    # the newest run; Ctrl-C ends it
+    lab tensorboard last --port 6006
+    # all runs at home: the files of events alone
+    lab tensorboard --write-only
+"""
 
 from __future__ import annotations
 
