@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lab.task.experiments import ProgramFlag
 
 HELP: Final = frozenset({"--help", "-h"})
-_UNCHECKED: Final = "what stands behind `--` is handed on to the program unchecked"
+_UNCHECKED: Final = "arguments after `--` are passed to the program unchecked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,8 @@ def check(command: str, function: Callable[..., None], words: Sequence[str]) -> 
     rest = next(iter(rests.values()), None)
     given = _read(command, known, rest, words)
     texts = _in_places(command, known, given.places)
-    texts |= {each.name: given.flags.pop(each.flag) for each in known if each.flag in given.flags}
+    own = [each for each in known if each.is_flag]
+    texts |= {each.name: given.flags.pop(each.flag) for each in own if each.flag in given.flags}
     for parameter in known:
         if parameter.required and parameter.name not in texts:
             raise InputError(
@@ -301,9 +302,9 @@ def _in_places(command: str, known: Sequence[Parameter], places: Sequence[str]) 
         stray = further[0]
         near = suggestion(f"--{stray}", [f"--{each.flag}" for each in known if each.is_flag])
         if stray.lower() in {"true", "false"}:
-            near = "a switch has its value behind a sign of equality, as in --json=false; "
+            near = "write the value of a switch after an equals sign, as in --json=false; "
         hint = f"see `lab {command} --help`"
-        raise InputError(f"stray word {stray!r} behind `lab {command}`", near + hint)
+        raise InputError(f"unexpected argument {stray!r} for `lab {command}`", near + hint)
     return texts
 
 
@@ -341,5 +342,5 @@ def _behind_dashes(command: str, program: str, name: str) -> InputError:
     """The error of a flag of a program whose flags are not known here."""
     return InputError(
         f"--{name} is no option of `lab {command}`",
-        f"the flags of {program} itself stand behind `--`: lab {command} {program} -- --{name}",
+        f"put the flags of {program} after `--`: lab {command} {program} -- --{name}",
     )

@@ -56,7 +56,7 @@ def _usage(name: str, known: Sequence[Parameter]) -> str:
     if any(parameter.is_flag for parameter in known):
         words.append("[FLAGS]")
     if any(isinstance(parameter.kind, Rest) for parameter in known):
-        words.append("[-- WORDS FOR THE PROGRAM]")
+        words.append("[-- ARGUMENTS FOR THE PROGRAM]")
     return " ".join(words)
 
 

@@ -121,25 +121,25 @@ def nothing_happened(project: Path) -> bool:
         (["render", "--chek"], "did you mean '--check'?"),
         (["down", "-z"], "no option '-z'"),
         (["validate", "--help=x"], "no option '--help'"),
-        # A stray word fills no parameter.
-        (["run", "async", "5"], "stray word '5' behind `lab run`"),
-        (["run", "async", "rest"], "stray word 'rest' behind `lab run`; did you mean '--resume'?"),
-        (["ls", "jason"], "'jason' behind `lab ls`; did you mean '--json'?"),
+        # An unexpected argument fills no parameter.
+        (["run", "async", "5"], "unexpected argument '5' for `lab run`"),
+        (["run", "async", "rest"], "argument 'rest' for `lab run`; did you mean '--resume'?"),
+        (["ls", "jason"], "'jason' for `lab ls`; did you mean '--json'?"),
         (["validate", "cluster"], "there is no file cluster"),
-        (["validate", "cluster.yaml", "x"], "stray word 'x' behind `lab validate`"),
+        (["validate", "cluster.yaml", "x"], "unexpected argument 'x' for `lab validate`"),
         (["validate", "cluster.yaml", "--check"], "no option '--check' for `lab validate`"),
         (["render", "cluster"], "there is no file cluster"),
         (["validate", "scripts"], "scripts is a directory"),
         (["render", "scripts"], "scripts is a directory"),
-        (["render", "cluster.yaml", "x"], "stray word 'x' behind `lab render`"),
+        (["render", "cluster.yaml", "x"], "unexpected argument 'x' for `lab render`"),
         (["render", "cluster.yaml", "--json"], "no option '--json' for `lab render`"),
         (
             ["render", "cluster.yaml", "--cluster", "other.yaml"],
             "two descriptions are given: cluster.yaml and --cluster other.yaml; leave out one",
         ),
         (["validate", "cluster.yaml", "--cluster=scripts"], "two descriptions are given"),
-        (["schema", "-"], "stray word '-'"),
-        (["runs", "show", "last"], "stray word 'show'"),  # no chaining
+        (["schema", "-"], "unexpected argument '-'"),
+        (["runs", "show", "last"], "unexpected argument 'show'"),  # no chaining
         (["run"], "`lab run` needs EXPERIMENT"),
         (["shell"], "`lab shell` needs TASK"),
         # Flags want values, once.
@@ -590,6 +590,6 @@ def test_a_flag_of_ones_own_program_in_front_of_the_dashes(
     name = flag.partition("=")[0]
     assert main(["run", "mine/my.py", flag]) == 2
     assert capsys.readouterr().err == (
-        f"error: {name} is no option of `lab run`; the flags of mine/my.py itself stand behind"
-        f" `--`: lab run mine/my.py -- {name}\n"
+        f"error: {name} is no option of `lab run`; put the flags of mine/my.py after `--`:"
+        f" lab run mine/my.py -- {name}\n"
     )
