@@ -1,7 +1,7 @@
 """`lab attach [RUN]`.
 
 Examples:
-    # the newest one; Ctrl-C leaves it going
+    # the newest one; it goes on after Ctrl-C
     lab attach
     # its summary at the end, for a program
     lab attach last --json

@@ -1,9 +1,9 @@
 """`lab collect [RUN]`.
 
 Examples:
-    # every run that is not complete at home
+    # every run that is not fully collected
     lab collect
-    # one run; no line comes twice
+    # one run; no line is copied twice
     lab collect last
 """
 

@@ -1,7 +1,7 @@
 """`lab compare RUN RUN…`.
 
 Examples:
-    # the newest run, held against another
+    # the newest run beside another
     lab compare 20260101-0000 last
     # the same for a program
     lab compare 20260101-0000 last --json

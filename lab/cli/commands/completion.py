@@ -1,6 +1,6 @@
 """`lab completion SHELL`.
 
-Write it to a file where your shell finds it, and anew after an update of lab:
+Write it to a file where your shell finds it, and again after an update of lab:
   bash   ~/.local/share/bash-completion/completions/lab
   zsh    ~/.zfunc/_lab, and in ~/.zshrc:
          fpath=(~/.zfunc $fpath); autoload -Uz compinit; compinit

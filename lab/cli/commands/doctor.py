@@ -1,7 +1,7 @@
 """`lab doctor`.
 
 Examples:
-    # look at everything; nothing is changed
+    # check everything; nothing is changed
     lab doctor
     # for a program; exit code 1 when something needed fails
     lab doctor --json

@@ -1,7 +1,7 @@
 """`lab init`.
 
 Examples:
-    # cluster.yaml, from the cards that the driver names
+    # cluster.yaml, from the GPUs that the driver reports
     lab init
     # for a box with 4 GPUs, to look at
     lab init --gpus 4 --output -

@@ -1,9 +1,9 @@
 """`lab predict RUN [IMAGE]`.
 
 Examples:
-    # the test set, and some digits of it as a picture
+    # the test set, and an image of some of its digits
     lab predict last
-    # a picture of your own
+    # an image of your own
     lab predict last tests/golden/digits/seven.png
 """
 

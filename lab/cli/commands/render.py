@@ -1,7 +1,7 @@
 """`lab render`.
 
 Examples:
-    # with the cards of this box
+    # with the GPUs of this box
     lab render
     # of another description, to look at
     lab render clusters/book.yaml --output -

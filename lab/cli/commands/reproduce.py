@@ -5,7 +5,7 @@ OUTSIDE_BAND        it is not (exit code 1)
 TOO_GOOD            better than this training can be (exit code 1)
 INSUFFICIENT_RUNS   too few runs to tell (exit code 3)
 NOT_COMPARABLE      the source prints nothing, or the runs were shorter (3)
-docs/reproduce.md tells how each band was derived.
+docs/reproduce.md explains how each band was derived.
 
 Examples:
     # three trainings of the chapter, for a class

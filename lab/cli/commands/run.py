@@ -1,7 +1,7 @@
 """`lab run EXPERIMENT`.
 
 worker-0=a.py,worker-1=b.py in the place of a program gives each task its own.
-All lie in one directory. A service, such as ps-0, may go without.
+All lie in one directory. A service, such as ps-0, may be left out.
 
 Examples:
     # three workers, each on its own

@@ -1,13 +1,13 @@
 """`lab tensorboard [RUN…]`.
 
-The files are made of the records: `runs/<id>/tb/<task>/`, anew where these are
-newer. A program's own summaries are shown beside. Of a run that is under way you
-see what there is at the start.
+The event files are made of the records, in `runs/<id>/tb/<task>/`, again where
+these are newer. A program's own summaries are shown, too. A run that is under way
+is followed until it ends.
 
 Examples:
     # the newest run; Ctrl-C ends it
     lab tensorboard last --port 6006
-    # all runs at home: the files of events alone
+    # the event files of all collected runs, and no page
     lab tensorboard --write-only
 """
 

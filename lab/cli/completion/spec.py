@@ -25,18 +25,18 @@ class Value:
     """What can stand in a place.
 
     Attributes:
-        shows: What it is called: `FILE`.
-        words: These words.
+        metavar: What it is called: `FILE`.
+        choices: These words.
         source: The kind of what `lab __complete` answers, or "".
         files: Names of files; several shells also offer directories, to go into.
-        folders: Names of directories.
+        directories: Names of directories.
     """
 
-    shows: str
-    words: tuple[str, ...] = ()
+    metavar: str
+    choices: tuple[str, ...] = ()
     source: str = ""
     files: bool = False
-    folders: bool = False
+    directories: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,15 @@ class CommandSpec:
         name: The command.
         summary: One line.
         options: Its flags, and `--help`.
-        places: What stands there without a flag, in this order.
-        hands_on: Whether arguments behind `--` are the program's.
+        arguments: What stands there without a flag, in this order.
+        passes_arguments: Whether arguments after `--` are passed to the program.
     """
 
     name: str
     summary: str
     options: list[Option]
-    places: list[Value]
-    hands_on: bool
+    arguments: list[Value]
+    passes_arguments: bool
 
 
 def specs() -> list[CommandSpec]:
@@ -99,7 +99,7 @@ def _command(name: str) -> CommandSpec:
         COMMANDS[name],
         [*options.values(), Option("help", "usage and examples", "h")],
         [_value(name, each) for each in places],
-        hands_on=bool(rests),
+        passes_arguments=bool(rests),
     )
 
 
@@ -125,5 +125,5 @@ def _value(command: str, parameter: Parameter) -> Value:
         words,
         "" if fixed else _SOURCES.get(name, ""),
         files=shows == "FILE",
-        folders=shows == "DIR" or name.endswith("_dir"),
+        directories=shows == "DIR" or name.endswith("_dir"),
     )
