@@ -153,6 +153,7 @@ def nothing_happened(project: Path) -> bool:
         (["logs", "--tail", "1e3"], "--tail: '1e3' is not a whole number"),
         (["ls", "--json=maybe"], "--json: 'maybe' is not true or false"),
         (["ls", "--no-json=true"], "--no-json takes no value"),
+        (["render", "--no-output"], "no option '--no-output'"),
         # A program's flags are checked for the program that is meant.
         (["run", "async", "--epochs", "two"], "--epochs: 'two' is not a whole number from 1"),
         (["run", "async", "--epochs", "0"], "--epochs: '0' is not a whole number from 1"),

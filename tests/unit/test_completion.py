@@ -19,7 +19,7 @@ import pytest
 
 from lab.cli.completion.dynamic import answer
 from lab.cli.completion.scripts import script
-from lab.cli.completion.spec import specs
+from lab.cli.completion.spec import CommandSpec, Option, Value, specs
 from lab.cli.registry import COMMANDS
 from lab.task.experiments import EXPERIMENTS
 from tests import engine as engines
@@ -330,3 +330,29 @@ def test_an_answer_is_never_executed(place: Path) -> None:
             terminal.close()
         assert not (place / "pwned").exists(), shell
         assert not (place / "b").exists(), shell
+
+
+def test_any_text_can_be_a_help_text(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script quotes texts for its shell: none is executed, none ends a specification."""
+    text = f'it\'s [a:b] \\ {PROBE} `touch pwned` "c"'
+    options = [
+        Option("plain", text, "p"),
+        Option("valued", text, value=Value(text, ("one", "two"))),
+    ]
+    odd = CommandSpec("odd", text, options, [Value(text, ("three",))], passes_arguments=False)
+    monkeypatch.setattr("lab.cli.completion.scripts.specs", lambda: [odd])
+    for shell in SHELLS:
+        (place / f"lab.{shell}").write_text(script(shell))
+    for shell in START:
+        if shutil.which(START[shell][0][0]) is None:
+            continue
+        (place / "typed").unlink(missing_ok=True)
+        terminal = Terminal(shell, place)
+        try:
+            terminal.enter("lab od\t--pl\t--val\ttw\tth\t\nlab end\n")
+            terminal.wait_for("end")
+            _, typed, _ = terminal.lines()
+        finally:
+            terminal.close()
+        assert typed.rstrip().replace("=", " ") == "odd --plain --valued two three", shell
+        assert not (place / "pwned").exists(), shell

@@ -65,7 +65,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _description(path: Path) -> dict[object, object]:
-    """A config, not validated; empty where it cannot be read."""
+    """A description without its types and rules; empty where it cannot be read."""
     import yaml  # noqa: PLC0415  (30 ms, and most answers need none of it)
 
     try:
