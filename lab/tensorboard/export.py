@@ -72,8 +72,10 @@ def write_events(run: RunDir, say: Say, *, append: bool = False) -> list[Path]:
         if exists and path.stat().st_mtime_ns == moment_ns:
             continue
         if exists and append:
-            _append(path, events(records_frame(run, [task], say=lambda _line: None)), moment_ns)
-        elif _replace(path, events(records_frame(run, [task], say=say)), moment_ns):
+            _append(
+                path, encode_events(records_frame(run, [task], say=lambda _line: None)), moment_ns
+            )
+        elif _replace(path, encode_events(records_frame(run, [task], say=say)), moment_ns):
             written.append(path)
     return written
 
@@ -149,7 +151,7 @@ def link(wanted: Mapping[str, RunDir], into: Path) -> None:
                 target.symlink_to(folder.resolve())
 
 
-def events(records: pd.DataFrame) -> list[bytes]:
+def encode_events(records: pd.DataFrame) -> list[bytes]:
     """The events of one task, encoded: first the format's version, then one for each record.
 
     A record that has nothing that can be drawn has no event.
