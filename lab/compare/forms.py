@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from lab.numbers import fixed
-from lab.run.cells import loss, rate, seconds, share
-from lab.run.result import number
+from lab.run.tables import loss, number, rate, seconds, share
 
 _SHORT_S: Final = 0.1  # below it, milliseconds say more
 _SMALL: Final = 100  # below it, a rate or a ratio has decimals

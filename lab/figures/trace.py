@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from lab.figures.series import Floats
-from lab.run.directory import RunInfo
+from lab.run.run_info import RunInfo
 
 _STEPS: Final = ("step", "epoch")
 _LARGEST: Final = 3.5e38  # a float32, as TensorFlow computes with

@@ -15,7 +15,7 @@ from rich.text import Text
 from lab.predict.answers import Answer, most_probable
 from lab.predict.evaluation import DigitScore
 from lab.predict.network import Shares
-from lab.run.cells import PIPE_WIDTH, table_of
+from lab.run.tables import PIPE_WIDTH, table_of
 from lab.task.data import SIDE, Floats
 
 _SHADES: Final = " ░▒▓█"

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from lab.figures.trace import Mark, zero_of
-from lab.run.directory import RunInfo
+from lab.run.run_info import RunInfo
 from lab.task.faults import DONE, OVER, Fault, Kind, concrete
 from lab.task.text import short
 
@@ -32,7 +32,7 @@ def marks_of(info: RunInfo, records: pd.DataFrame, end: float) -> tuple[Mark, ..
 def not_done(info: RunInfo, marks: tuple[Mark, ...]) -> list[str]:
     """The faults that the run was given and that no record tells of."""
     done = {mark.text for mark in marks if mark.what == "fault"}
-    return [text for fault in info.faults if (text := short(str(fault), _LONGEST)) not in done]
+    return [text for fault in info.spec.faults if (text := short(str(fault), _LONGEST)) not in done]
 
 
 def _events(info: RunInfo, records: pd.DataFrame) -> Iterator[tuple[str, float, str]]:
@@ -75,7 +75,7 @@ def _told(text: str) -> Fault | None:
 
 def _late_starts(info: RunInfo, records: pd.DataFrame) -> Iterator[Mark]:
     """The first step of each task that was to start later than the others."""
-    for task, when in info.start.items():
+    for task, when in info.spec.start.items():
         rows = records[(records["task"] == task) & records["kind"].isin(_STEPS)]
         rows = rows[rows["time_unix"].notna()].head(1)
         for _, row in rows.iterrows():

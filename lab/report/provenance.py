@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.report.command import command
-from lab.run.directory import RunInfo
+from lab.run.run_info import RunInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ def _cluster(info: RunInfo) -> str:
 
 _TELLS: Final[Mapping[str, Callable[[RunInfo], str] | None]] = {
     "command": command,
-    "program": lambda info: info.program,
+    "program": lambda info: info.spec.program,
     "started": _when,
     "seed": lambda info: "" if info.seed is None else str(info.seed),
     "hyperparameters": None,  # which the records, too, tell something of
-    "goes on from": lambda info: info.resumed_from,
+    "goes on from": lambda info: info.spec.resumed_from,
     "git commit": _git,
     "versions": lambda info: _pairs(info.versions),
     "ran in": lambda info: _pairs(info.provenance),

@@ -12,7 +12,7 @@ from rich.text import Text
 from lab.reproduce.claims import GROUPS, Group
 from lab.reproduce.judge import Verdict, Word
 from lab.reproduce.numbers import band, compared, mean_of_runs
-from lab.run.cells import Cell, table_of
+from lab.run.tables import Cell, table_of
 from lab.task.text import visible
 
 _STYLES: Final = {

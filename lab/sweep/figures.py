@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from lab.sweep.grid import settings
-from lab.sweep.made import Made, names
+from lab.sweep.results import RunResult, names
 
 Table = NDArray[np.float64]
 
@@ -76,7 +76,7 @@ class Trend:
     repeats: int
 
 
-def means(made: Sequence[Made]) -> list[Setting]:
+def means(made: Sequence[RunResult]) -> list[Setting]:
     """A row for each setting that was run."""
     found = []
     for values in settings([each.point for each in made]):
@@ -108,7 +108,7 @@ def mean(values: Sequence[float]) -> Mean:
     return Mean(middle, t * float(np.std(values, ddof=1)) / math.sqrt(count), count)
 
 
-def trends(made: Sequence[Made], along: str) -> Iterator[Trend]:
+def trends(made: Sequence[RunResult], along: str) -> Iterator[Trend]:
     """What grows or falls with a quantity whose values are numbers.
 
     By ranks, because nothing says that it does so in a straight line, and repeat by repeat, because

@@ -17,8 +17,8 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 from lab.backends import Say
 from lab.errors import LabError
-from lab.run.directory import RunDir
 from lab.run.frame import STEPS, recorded_tasks, records_frame
+from lab.run.store import RunDir
 from lab.task.files import replacing
 from lab.tfrecords import count, frame
 

@@ -21,7 +21,7 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.backends.process import Identity, descendants
 from lab.errors import InputError, LabError
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
-from lab.task.protocol import Request, TaskStatus
+from lab.task.protocol import Request, RunSpec, TaskStatus
 from lab.task.sources import digest
 from lab.task.states import State
 from tests.agents import PATIENCE_S, ROOT, processes_with, wait_for
@@ -134,7 +134,7 @@ def free_port() -> int:
 
 def submit(environment: LocalEnvironment, mode: str, run_id: str = "r1") -> Request:
     args = (f"--mode={mode}",)
-    request = Request(run_id, "t", "program.py", args, environment.cluster_spec())
+    request = Request(run_id, RunSpec("t", "program.py", args), environment.cluster_spec())
     environment.submit(request)
     return request
 

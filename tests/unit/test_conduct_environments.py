@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import errno
-import importlib
 import json
 import os
 import subprocess
@@ -33,13 +32,13 @@ from lab.backends.process import Identity
 from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import LabError
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from tests.agents import wait_for
 from tests.unit.errors.test_errors_of_containers import an_engine, inspected
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment
 from tests.unit.test_cli import CLUSTER
 
-REQUEST = Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec())
+REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
 NOBODY = Identity(pid=2**22 + 1, started="1", boot="never")
 
 
@@ -280,9 +279,8 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Leaving
     (tmp_path / "left").mkdir()
     made = Leaving("local", FakeEnvironment(tmp_path / "volume"))
     made.left = FakeEnvironment(tmp_path / "left", project="left")
-    for name in ("down", "ls", "up"):
-        module = importlib.import_module(f"lab.cli.commands.{name}")
-        monkeypatch.setattr(module, "backends", lambda: [made])
+    for name in ("cli.commands.ls", "cli.commands.up", "service.environments"):
+        monkeypatch.setattr(f"lab.{name}.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     monkeypatch.chdir(tmp_path)

@@ -30,13 +30,13 @@ from lab.run.faulting import Faulting, Untold, asked, check_followed, do, settle
 from lab.task import told_faults
 from lab.task.faults import parse
 from lab.task.netfault import MODULE
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from tests.agents import wait_for
 from tests.unit.errors.test_errors_of_containers import an_engine, inspected
 from tests.unit.fakes import PLAN, FakeEnvironment
 from tests.unit.test_local import a_record
 
-REQUEST = Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec())
+REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
 
 
 # ---- While a run is followed

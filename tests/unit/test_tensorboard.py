@@ -20,10 +20,13 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 
 from lab.cli import main
 from lab.errors import LabError
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.task.protocol import RunSpec
 from lab.task.states import State
 from lab.tensorboard.export import EVENTS, link, places, write_events
 from tests.agents import PATIENCE_S
+from tests.specs import update
 from tests.unit.fakes import record
 
 RUN_ID = "20261121-0810-async-aaaa"
@@ -34,7 +37,10 @@ def run(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path / RUN_ID)
     made.create(
         RunInfo(
-            RUN_ID, "async", cluster={"ps": ["a:1"], "worker": ["b:1", "c:1"]}, submitted_unix=1.0
+            RUN_ID,
+            RunSpec("async"),
+            cluster={"ps": ["a:1"], "worker": ["b:1", "c:1"]},
+            submitted_unix=1.0,
         )
     )
     (made.path / "tasks").mkdir()
@@ -176,14 +182,14 @@ def test_runs_are_followed_until_they_have_ended(
     monkeypatch.setattr(command, "_PERIOD_S", 0.001)
     write_events(run, print)
     ended = RunDir(tmp_path / "20261121-0900-async-bbbb")
-    ended.create(RunInfo(ended.run_id, "async", state=State.SUCCEEDED))
+    ended.create(RunInfo(ended.run_id, RunSpec("async"), state=State.SUCCEEDED))
     looks: list[str] = []
 
     def look(each: RunDir, _say: object, *, append: bool) -> list[Path]:
         assert append
         looks.append(each.run_id)
         if len(looks) == 2:
-            run.update(state=State.SUCCEEDED)
+            update(run, state=State.SUCCEEDED)
         return [each.path]
 
     with monkeypatch.context() as patch:
@@ -192,7 +198,7 @@ def test_runs_are_followed_until_they_have_ended(
     assert looks == [RUN_ID] * 3  # once more than it was under way: what it wrote last
     assert (tmp_path / "shown/a/worker-0").is_symlink()
 
-    run.update(state=State.TRAINING)
+    update(run, state=State.TRAINING)
     for task in ("worker-0", "worker-1"):
         moved(run, task, 1)
         (run.path / "tb" / task / EVENTS).unlink()
@@ -238,7 +244,7 @@ def test_events_are_appended_without_tensorflow(run: RunDir) -> None:
     write(run, "worker-1", step("worker-1", 4, global_step=500, loss=0.1, time_unix=1004.0))
     moved(run, "worker-1", 1)
     code = (
-        "import sys; from pathlib import Path; from lab.run.directory import RunDir\n"
+        "import sys; from pathlib import Path; from lab.run.store import RunDir\n"
         "from lab.tensorboard.export import write_events\n"
         "write_events(RunDir(Path(sys.argv[1])), print, append=True)\n"
         "print('tensorflow' in sys.modules)"

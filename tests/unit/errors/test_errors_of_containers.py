@@ -20,11 +20,11 @@ from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.mends import explain
 from lab.errors import InputError, LabError
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from tests.unit.fakes import PLAN
 from tests.unit.test_compose_containers import INSPECTED, a_task
 
-REQUEST = Request("20260101-0000-async-aaaa", "async", "mnist_async.py", (), {"ps": ["tf1:1"]})
+REQUEST = Request("20260101-0000-async-aaaa", RunSpec("async", "mnist_async.py"), {"ps": ["tf1:1"]})
 
 
 class Docker:

@@ -24,10 +24,11 @@ from lab.backends.process import Identity
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.task.link import LinkError, apply_link
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
+from tests.specs import changed
 from tests.unit.test_local import a_record
 
-REQUEST = Request("20260101-0000-async-aaaa", "async", "mnist_async.py", (), {"ps": ["tf1:1"]})
+REQUEST = Request("20260101-0000-async-aaaa", RunSpec("async", "mnist_async.py"), {"ps": ["tf1:1"]})
 
 
 @pytest.fixture(autouse=True)
@@ -166,7 +167,7 @@ def test_an_agent_that_is_not_there(tmp_path: Path) -> None:
     there = with_agents(stored(a_record(isolation=Isolation.PROCESSES)), "ps-0", "worker-1")
     words = r"worker-0 of environment demo is not up: no agent; see `lab ps` and `lab logs`, then"
     with pytest.raises(LabError, match=words):
-        there.submit(replace(REQUEST, own=True), {"program": tmp_path})
+        there.submit(changed(REQUEST, own=True), {"program": tmp_path})
     assert there.runs() == []
     assert not (state.place("demo").runs / "incoming").exists()
 
@@ -178,7 +179,7 @@ def test_a_program_that_cannot_be_carried_is_not_left_behind(tmp_path: Path) -> 
     (tmp_path / "program/a.py").write_text("")
     (tmp_path / "program/b.py").symlink_to("nowhere")
     with pytest.raises(LabError, match=r"the run volume .* cannot be used: "):
-        there.submit(replace(REQUEST, own=True), {"program": tmp_path / "program"})
+        there.submit(changed(REQUEST, own=True), {"program": tmp_path / "program"})
     assert list((state.place("demo").runs / "incoming").iterdir()) == []
 
 
