@@ -1,4 +1,11 @@
-"""`lab up`."""
+"""`lab up`.
+
+Examples:
+    # on containers where an engine answers, else on processes
+    lab up
+    # on processes, without GPUs
+    lab up --backend local --cluster clusters/book.yaml --gpus none
+"""
 
 from __future__ import annotations
 
