@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lab.backends.local import state
 from lab.doctor.model import Outcome, count, failed, ok, skipped, warning
 from lab.errors import DescriptionError, InputError, LabError
 from lab.placement.plan import Plan
+from lab.run.directory import DEFAULT_RUNS_DIR
 from lab.task.text import short
 
 if TYPE_CHECKING:
@@ -153,16 +155,12 @@ class Directory:
 
 def runs_directory() -> Directory:
     """Where runs are kept."""
-    from lab.run.directory import DEFAULT_RUNS_DIR  # noqa: PLC0415
-
     path = Path(os.environ.get("LAB_RUNS_DIR") or DEFAULT_RUNS_DIR)
     return look_at(path, "runs", "LAB_RUNS_DIR")
 
 
 def state_directory() -> Directory:
     """Where environments are kept."""
-    from lab.backends.local import state  # noqa: PLC0415
-
     return look_at(state.base().parent, "state", "LAB_STATE")
 
 
@@ -202,8 +200,6 @@ def judge_room(directory: Directory) -> Outcome:
 
 def local_environments() -> list[tuple[str, bool]]:
     """Every local environment on record, and whether its supervisor is alive."""
-    from lab.backends.local import state  # noqa: PLC0415
-
     records = [place.read() for place in state.places()]
     return [(each.project, each.process.alive()) for each in records if each is not None]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,18 +91,16 @@ class TaskImage:
         base: What it is built on.
         size_bytes: About how large it becomes, or None where nobody has measured it.
         is_here: Whether the engine has it.
-        base_is_here: Whether the engine has its base.
-        base_can_be_fetched: Whether a registry that the engine reaches has its base.
         is_old: Whether it is here with another version of lab's own code than the host's.
+        base_state: `is here`, `can be fetched` from a registry, or "".
     """
 
     name: str
     base: str
     size_bytes: int | None
     is_here: bool
-    base_is_here: bool = False
-    base_can_be_fetched: bool = False
     is_old: bool = False
+    base_state: str = ""
 
 
 def read_engine(timeout_s: int = ASK_S) -> EngineInfo:
@@ -168,26 +165,25 @@ def judge_command(docker: str | None) -> Outcome:
     return ok(short(docker))
 
 
-def judge_engine(engine_info: EngineInfo) -> Outcome:
+def judge_engine(engine_info: EngineInfo, environ: Mapping[str, str]) -> Outcome:
     """Whether the engine is recent enough."""
     version = str(engine_info.info.get("ServerVersion", ""))
-    what = f"{short(version)}{_at()}{', rootless' if engine_info.is_rootless else ''}"
+    what = f"{short(version)}{_at(environ)}{', rootless' if engine_info.is_rootless else ''}"
     if _numbers(version) < OLDEST:
         return failed(what, "install Docker Engine 20.10 or later", "the engine is too old")
     return ok(what)
 
 
-def judge_no_engine(error: LabError | TimeoutError) -> Outcome:
+def judge_no_engine(error: LabError | OSError, environ: Mapping[str, str]) -> Outcome:
     """Why the engine did not answer."""
-    if isinstance(error, TimeoutError):
-        what = f"the engine{_at()} does not answer within {ASK_S} s"
-        return failed(what, _RESTART, "the engine hangs")
-    what = f"{error.what.removeprefix('reaching the engine: ')}{_at()}"
-    if "does not answer" in what:
-        return failed(what, _RESTART, "the engine hangs")
-    return failed(
-        what, error.mend, "no permission" if "permission" in what else "no engine answers"
-    )
+    if isinstance(error, LabError):
+        what = f"{error.what.removeprefix('reaching the engine: ')}{_at(environ)}"
+        if "does not answer" not in what:
+            reason = "no permission" if "permission" in what else "no engine answers"
+            return failed(what, error.mend, reason)
+    else:
+        what = f"the engine{_at(environ)} does not answer within {ASK_S} s"
+    return failed(what, _RESTART, "the engine hangs")
 
 
 def judge_compose(compose_version: str) -> Outcome:
@@ -195,7 +191,7 @@ def judge_compose(compose_version: str) -> Outcome:
     return ok(compose_version)
 
 
-def judge_no_compose(error: LabError | TimeoutError) -> Outcome:
+def judge_no_compose(error: LabError | OSError) -> Outcome:
     """Why the compose plugin cannot be used."""
     what, fix = "`docker compose version` does not end", "see whether `docker version` does"
     if isinstance(error, LabError):
@@ -259,19 +255,14 @@ def find_image(plan: Plan) -> TaskImage:
         image = image_of(Compose(plan.name, file, Path.cwd()).config())
     size = downloads.size_of(image.tensorflow)
     size_bytes = None if size is None else size.image_mb * 10**6
-    found = standing(engine, image, plan)
-    if found is Standing.FITS:
-        return TaskImage(image.name, image.base, size_bytes, is_here=True)
-    base_is_here = is_here(engine, image.base)
-    return TaskImage(
-        image.name,
-        image.base,
-        size_bytes,
-        is_here=found is Standing.OLD,
-        is_old=found is Standing.OLD,
-        base_is_here=base_is_here,
-        base_can_be_fetched=base_is_here or can_be_fetched(engine, image.base),
-    )
+    found, base_state = standing(engine, image, plan), ""
+    if found is not Standing.FITS:
+        if is_here(engine, image.base):
+            base_state = "is here"
+        elif can_be_fetched(engine, image.base):
+            base_state = "can be fetched"
+    exists, is_old = found is not Standing.MISSING, found is Standing.OLD
+    return TaskImage(image.name, image.base, size_bytes, exists, is_old, base_state)
 
 
 def judge_image(image: TaskImage) -> Outcome:
@@ -283,9 +274,8 @@ def judge_image(image: TaskImage) -> Outcome:
     if image.is_old:
         state = lacks = f"{name} holds another version of lab/task than this lab"
         builds = "builds it again"
-    if image.base_is_here or image.base_can_be_fetched:
-        where = "is here" if image.base_is_here else "can be fetched"
-        return ok(f"{state}; its base {base} {where}, and the first run {builds}")
+    if image.base_state:
+        return ok(f"{state}; its base {base} {image.base_state}, and the first run {builds}")
     return failed(
         f"{lacks}, and its base {base} cannot be fetched",
         "`tools/base-image.sh` makes a base without a registry; then "
@@ -294,7 +284,7 @@ def judge_image(image: TaskImage) -> Outcome:
     )
 
 
-def judge_no_image(error: LabError | TimeoutError) -> Outcome:
+def judge_no_image(error: LabError | OSError) -> Outcome:
     """Why the tasks' image is not known."""
     if isinstance(error, LabError):
         return failed(error.what, error.mend, "no image")
@@ -382,8 +372,8 @@ def _gb(size: int) -> str:
     return f"{size / 10**9:.1f} GB"
 
 
-def _at() -> str:
-    host = os.environ.get("DOCKER_HOST", "")
+def _at(environ: Mapping[str, str]) -> str:
+    host = environ.get("DOCKER_HOST", "")
     return f" at {short(host)}" if host else ""
 
 

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from lab.backends.local import isolation, layout
 from lab.backends.local.addresses import NETWORK
+from lab.backends.local.ports import check_free
+from lab.backends.local.state import Isolation
 from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.doctor.resources import number_in, text_of
 from lab.errors import LabError
@@ -35,8 +38,6 @@ Route = tuple[ipaddress.IPv4Network, str]
 
 def why_no_namespaces() -> str | None:
     """Why a pseudo-node cannot have a network of its own here; None where one was built."""
-    from lab.backends.local import isolation  # noqa: PLC0415
-
     try:
         return within(PROBE_S, isolation.why_not)
     except TimeoutError:
@@ -79,16 +80,13 @@ Ports = tuple[Sequence[int] | None, LabError | None]
 
 def check_ports(plan: Plan | None, why_no_namespaces: str | None) -> Ports:
     """The ports that local tasks need on the loopback. With namespaces they need none."""
-    from lab.backends.local import layout, ports  # noqa: PLC0415
-    from lab.backends.local.state import Isolation  # noqa: PLC0415
-
     if plan is None:
         return None, None
     if why_no_namespaces is None:
         return [], None
     wanted = layout.ports_of(layout.addresses_of(plan, Isolation.PROCESSES))
     try:
-        ports.check_free(wanted)
+        check_free(wanted)
     except LabError as error:
         return wanted, error
     return wanted, None

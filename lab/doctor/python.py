@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import lab
+from lab.backends.local.interpreter import environ
 from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.model import Outcome, failed, ok, warning
 from lab.task.text import short
@@ -111,9 +112,6 @@ def import_tensorflow() -> CommandResult | None:
     """Import it in another process, without GPUs; None where it is not installed."""
     if importlib.util.find_spec("tensorflow") is None:
         return None
-    # Imported here: the backend starts its programs in this way, and needs its packages.
-    from lab.backends.local.interpreter import environ  # noqa: PLC0415
-
     variables = {**environ(), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     return run_command([sys.executable, "-P", "-c", _SCRIPT], IMPORT_S, variables)
 

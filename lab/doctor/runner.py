@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lab.doctor.host import Host
 from lab.doctor.model import Finding, Need, Outcome, skipped, warning
@@ -21,7 +22,8 @@ class Check:
         needed_for: What cannot do without it.
         judge: Makes an outcome of facts, and has no effect. Its parameters are facts of the host.
         needs: Checks above it. It is made only if all of them have passed.
-        on_error: Judges the error of a look-up, in place of the usual warning.
+        on_error: The judge of a failed look-up, whose parameter `error` is the error. Without it
+            the outcome is a warning.
         without: A line in place of the checks that need this one, where it has not passed.
         vital: Whether no other check is made where this one has not passed.
     """
@@ -30,19 +32,17 @@ class Check:
     needed_for: Need
     judge: Callable[..., Outcome]
     needs: Sequence[str] = ()
-    on_error: Callable[[LabError | TimeoutError], Outcome] | None = None
+    on_error: Callable[..., Outcome] | None = None
     without: str = ""
     vital: bool = False
 
     def run(self, host: Host) -> Outcome:
         """Look up the facts, and judge them."""
         try:
-            facts = {name: getattr(host, name) for name in inspect.signature(self.judge).parameters}
-        except (LabError, TimeoutError) as error:
-            return replace((self.on_error or _usual)(error), stops=True)
-        except OSError as error:
-            what = f"{short(str(error.filename))}: {error.strerror}"
-            return warning(what, "fix its permissions", stops=True)
+            facts = _facts(self.judge, host)
+        except (LabError, OSError) as error:
+            judge = self.on_error or judge_error
+            return replace(judge(**_facts(judge, host, error=error)), stops=True)
         return self.judge(**facts)
 
 
@@ -74,7 +74,16 @@ def run_checks(
                 yield Finding(area, "further checks", check.needed_for, skipped(check.without))
 
 
-def _usual(error: LabError | TimeoutError) -> Outcome:
+def judge_error(error: LabError | OSError) -> Outcome:
+    """What is reported of a failed look-up, unless its check has a judge for it."""
     if isinstance(error, LabError):
         return warning(error.what, error.mend)
-    return warning(str(error), "see `dmesg | tail` and `mount`")
+    if isinstance(error, TimeoutError):
+        return warning(str(error), "see `dmesg | tail` and `mount`")
+    return warning(f"{short(str(error.filename))}: {error.strerror}", "fix its permissions")
+
+
+def _facts(judge: Callable[..., Outcome], host: Host, **given: object) -> dict[str, Any]:
+    """The facts that a judge names as its parameters."""
+    names = inspect.signature(judge).parameters
+    return {name: given[name] if name in given else getattr(host, name) for name in names}

@@ -358,14 +358,14 @@ def test_ports() -> None:
 
 def test_ports_are_tried_where_tasks_share_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Sequence[int]] = []
-    monkeypatch.setattr("lab.backends.local.ports.check_free", tried.append)
+    monkeypatch.setattr(network, "check_free", tried.append)
     assert network.check_ports(None, "no namespaces") == (None, None)
     assert network.check_ports(PLAN, None) == ([], None)
     assert tried == []
     assert network.check_ports(PLAN, "no namespaces") == ([2222, 2223, 2224], None)
     assert tried == [[2222, 2223, 2224]]
     taken = LabError("port 2223 cannot be used")
-    monkeypatch.setattr("lab.backends.local.ports.check_free", raising(taken))
+    monkeypatch.setattr(network, "check_free", raising(taken))
     assert network.check_ports(PLAN, "no namespaces") == ([2222, 2223, 2224], taken)
 
 
@@ -413,11 +413,11 @@ def test_the_docker_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_engine_that_answers() -> None:
-    found = engine.judge_engine(ENGINE)
+    found = engine.judge_engine(ENGINE, {})
     assert (found.status, found.what) == (OK, "28.2.2")
     rootless = engine.EngineInfo({**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]})
-    assert engine.judge_engine(rootless).what == "28.2.2, rootless"
-    found = engine.judge_engine(engine.EngineInfo({**INFO, "ServerVersion": "19.03.15"}))
+    assert engine.judge_engine(rootless, {}).what == "28.2.2, rootless"
+    found = engine.judge_engine(engine.EngineInfo({**INFO, "ServerVersion": "19.03.15"}), {})
     assert (found.status, found.blocks, found.stops) == (FAILED, "the engine is too old", False)
 
 
@@ -445,11 +445,8 @@ def test_an_engine_that_answers() -> None:
         ),
     ],
 )
-def test_an_engine_that_does_not(
-    error: LabError | TimeoutError, blocks: str, mend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DOCKER_HOST", "unix:///x.sock")
-    found = engine.judge_no_engine(error)
+def test_an_engine_that_does_not(error: LabError | OSError, blocks: str, mend: str) -> None:
+    found = engine.judge_no_engine(error, {"DOCKER_HOST": "unix:///x.sock"})
     assert (found.status, found.blocks) == (FAILED, blocks)
     assert "unix:///x.sock" in found.what
     assert mend in found.fix
@@ -518,9 +515,9 @@ IMAGE = engine.TaskImage("lab:cpu", "python:3.11-slim-bookworm", 1690 * 10**6, i
 
 def test_the_image() -> None:
     assert engine.judge_image(IMAGE).what == "lab:cpu is here"
-    there = replace(IMAGE, is_here=False, base_is_here=True)
+    there = replace(IMAGE, is_here=False, base_state="is here")
     assert "is here, and the first run builds it" in engine.judge_image(there).what
-    far = replace(IMAGE, is_here=False, base_can_be_fetched=True)
+    far = replace(IMAGE, is_here=False, base_state="can be fetched")
     assert "can be fetched" in engine.judge_image(far).what
     old = replace(there, is_here=True, is_old=True)
     found = engine.judge_image(old)
@@ -529,7 +526,7 @@ def test_the_image() -> None:
         "lab:cpu holds another version of lab/task than this lab; its base"
         " python:3.11-slim-bookworm is here, and the first run builds it again",
     )
-    found = engine.judge_image(replace(old, base_is_here=False))
+    found = engine.judge_image(replace(old, base_state=""))
     assert (found.status, found.blocks) == (FAILED, "no image")
     assert found.what.startswith("lab:cpu holds another version of lab/task than this lab, and its")
     found = engine.judge_image(replace(IMAGE, is_here=False))
@@ -1081,13 +1078,27 @@ def test_looks_that_fail_unforeseen_are_findings(
     assert found["ports"].status in {OK, FAILED}
 
 
+def test_missing_packages_are_reported_without_any_package() -> None:
+    """The doctor itself must start with the standard library alone."""
+    script = """if True:
+        import sys
+        third = ("docker", "jinja2", "msgspec", "numpy", "packaging", "pandas", "psutil")
+        sys.modules.update(dict.fromkeys((*third, "pydantic", "pynvml", "rich", "yaml")))
+        from lab.doctor import examine
+        print([(each.name, each.outcome.what) for each in examine()][-1])
+    """
+    found = run_command([sys.executable, "-c", script], 60)
+    assert found.out == "('packages', 'packaging is missing')\n", found.err
+
+
 # ---- The table, and its runner
 
 
 def test_every_judge_gets_facts_of_the_host() -> None:
     for check in chain(*CHECKS.values()):
-        for name in inspect.signature(check.judge).parameters:
-            assert isinstance(vars(Host)[name], Fact), (check.name, name)
+        for judge in filter(None, (check.judge, check.on_error)):
+            for name in set(inspect.signature(judge).parameters) - {"error"}:
+                assert isinstance(vars(Host)[name], Fact), (check.name, name)
 
 
 def test_checks_need_checks_above_them() -> None:
