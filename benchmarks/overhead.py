@@ -23,6 +23,7 @@ from benchmarks.trainings import (
     Workplace,
     lab_run,
 )
+from lab.task.protocol import TASK
 
 STEPS, QUICK_STEPS = 6_000, 1_500
 _EVERY_S: Final = 0.2
@@ -152,11 +153,12 @@ def _spent(marker: bytes) -> Spent:
             if marker not in (folder / "environ").read_bytes():
                 continue
             command = (folder / "cmdline").read_bytes()
+            name = (folder / "comm").read_text().strip()
             fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             continue  # it has just ended
         seconds = (int(fields[11]) + int(fields[12])) / _TICKS
-        if PROGRAM.encode() in command:
+        if PROGRAM.encode() in command or TASK.fullmatch(name):  # a forked one has its task's name
             programs += seconds
             count += 1
         else:

@@ -134,7 +134,7 @@ def calibration(costs: Mapping[str, float], off: Mapping[str, float]) -> str:
     ]
     missed = [cost for cost, share in off.items() if abs(share) > MET]
     lines = [
-        "There are as many figures as costs; what the costs are is told in `lab/simulation/costs.py`. *Off* is how far the simulation,"
+        "There are as many figures as costs; what the costs are is told in `lab/simulation/model.py`. *Off* is how far the simulation,"
         " with all costs as they stand here, is from the figure that told one.\n",
         table(["cost", "value", "is told by", "off"], rows),
     ]

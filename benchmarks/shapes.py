@@ -16,7 +16,7 @@ from typing import Any, Final
 from benchmarks.steps import Records, UnfitError, marks, steps_per_second
 from benchmarks.trainings import PATIENCE_S, ROOT, TrainingError, Workplace, json_records
 from benchmarks.watching import Look, Watcher
-from lab.simulation.model import Box, Shape, Way
+from lab.simulation import Box, Shape, Way
 from lab.task.experiments import EXPERIMENTS
 
 EVERY_S: Final = 0.25

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.task.protocol import TASK
+
 PROC: Final = Path("/proc")
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _TASK: Final = b"LAB_TASK="
@@ -71,10 +73,15 @@ class Watcher:
             try:
                 environ = (folder / "environ").read_bytes().split(b"\0")
                 command = (folder / "cmdline").read_bytes()
+                name = (folder / "comm").read_text().strip()
             except OSError:
                 continue  # it has just ended, or belongs to somebody else
+            if self._marker not in environ:
+                continue
             tasks = [each for each in environ if each.startswith(_TASK)]
-            if tasks and self._marker in environ and self._program in command:
+            if TASK.fullmatch(name):  # a forked program has its task's name
+                yield folder, name
+            elif tasks and self._program in command:
                 yield folder, tasks[0].removeprefix(_TASK).decode()
 
     def _wire_bytes(self) -> int | None:

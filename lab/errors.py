@@ -1,7 +1,7 @@
 """The one family of errors that the commands show to a user.
 
-An error says what is wrong and how to mend it, in one line, and carries the exit code of the
-command that it ends. Everything else that escapes is a defect and keeps its traceback.
+An error has one line, what is wrong and how to fix it, and the exit code of the command that it
+ends. Any other exception is a defect and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class LabError(Exception):
 
     Attributes:
         what: What is wrong, and where; without a final full stop. Long names in it are cut.
-        mend: How to mend it, as an imperative phrase; may be empty.
+        mend: How to fix it, as an imperative phrase; may be empty.
         exit_code: The exit code of the command: 1, it failed.
     """
 
@@ -34,7 +34,7 @@ class InputError(LabError):
 
 
 class DescriptionError(InputError):
-    """A cluster description has faults; all of them are reported at once.
+    """A cluster config is invalid; all faults are reported at once.
 
     Attributes:
         problems: One line each, `cluster.yaml:12:5: nodes.tf2.gpus: …`.
@@ -46,12 +46,12 @@ class DescriptionError(InputError):
 
 
 class InterruptError(LabError):
-    """The user interrupted: exit code 130."""
+    """The user interrupted the command: exit code 130."""
 
     exit_code = 130
 
 
 class UnjudgedError(LabError):
-    """A result is neither as it should be nor otherwise, so far: exit code 3."""
+    """A result is inconclusive so far: exit code 3."""
 
     exit_code = 3

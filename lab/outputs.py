@@ -1,7 +1,7 @@
 """Files that a user names for the output of a command.
 
 A device, a pipe and standard output are written to, never replaced. A link is followed. A regular
-file that lab did not write stays unless the user forces its replacement.
+file that lab did not write is kept, unless the user forces its replacement.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from lab.task.text import short
 _DESCRIPTORS: Final = {"/dev/stdout": 1, "/dev/stderr": 2}
 _DESCRIPTOR: Final = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,4})")
 _BEGIN: Final = 4096
-"""Bytes of a file that show who wrote it."""
+"""Bytes of a file that show which program wrote it."""
 
 IsOurs = Callable[[bytes], bool]
 """Whether a file that begins with these bytes was written by the same command."""
 
 
 def check_output(flag: str, path: Path, is_ours: IsOurs, *, force: bool) -> None:
-    """See that a file may be written, before anything is computed.
+    """Check that a file may be written, before anything is computed.
 
     Args:
         flag: The flag that names it, for the message.
         path: The file.
-        is_ours: Tells a file of the same command, which may be replaced, by its first bytes.
-        force: Whether to replace any other regular file, too.
+        is_ours: Recognizes a file of the same command, which may be replaced, by its first bytes.
+        force: Whether any other regular file may be replaced, too.
 
     Raises:
         InputError: It is a directory or a disk, its directory is missing, or another program
@@ -69,7 +69,7 @@ def check_output(flag: str, path: Path, is_ours: IsOurs, *, force: bool) -> None
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a file, a regular one whole or not at all.
+    """Write a file; a regular file is written as a whole or not at all.
 
     Raises:
         OSError: It cannot be written.

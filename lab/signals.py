@@ -1,4 +1,4 @@
-"""What a command does with signals: it ends what it began, and no signal ends it half-way."""
+"""Signals of a command: it stops what it has started, and no signal breaks off its clean-up."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from typing import Final
 from lab.threads import signals_blocked
 
 HEARD: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Each of them asks a command to end; none may dump core, or show a traceback."""
+"""Each of them ends a command. None may dump core or show a traceback."""
 
 SAME_S: Final = 0.5
-"""Signals that follow each other within so many seconds are one: a key that is held down, the same
-word to a process and to its group, a terminal's end that is told by the kernel and by the shell."""
+"""Signals that follow each other within this number of seconds count as one.
 
+Examples are a key that is held down, a signal that is sent to a process and to its group, and the
+SIGHUP that both the kernel and the shell send when a terminal closes.
+"""
 
 _SOON_S: Final = 0.001  # zero would switch a timer off
 
@@ -32,7 +34,7 @@ INTERRUPTED: Final = 130
 
 
 class _Ear:
-    """Makes a KeyboardInterrupt of a signal, and of each later one that is meant as another."""
+    """Raises KeyboardInterrupt at a signal, and at each later one that does not repeat it."""
 
     def __init__(self) -> None:
         self.number: int = signal.SIGINT
@@ -42,13 +44,13 @@ class _Ear:
         self.number = number
         now = time.monotonic()
         before, self._heard = self._heard, now
-        # Who has closed the terminal does not insist, however often it is told.
+        # Repeated SIGHUPs count once.
         if before is not None and (number == signal.SIGHUP or now - before < SAME_S):
             return
         raise KeyboardInterrupt
 
     def forget(self) -> None:
-        """The last signal had no effect: the next one counts."""
+        """Let the next signal count, because the last one had no effect."""
         self._heard = None
 
 
@@ -57,7 +59,7 @@ def _sent_again(ear: _Ear) -> Iterator[None]:
     """Send a signal again whose KeyboardInterrupt Python has ignored.
 
     Python ignores what a signal handler raises while a `__del__` or the callback of a weak
-    reference runs: the command would go on as if nobody had interrupted it.
+    reference runs. Without this the command would go on as if it had not been interrupted.
     """
     usual = sys.unraisablehook
 
@@ -81,10 +83,10 @@ def _sent_again(ear: _Ear) -> Iterator[None]:
 
 @contextmanager
 def as_interrupt() -> Iterator[None]:
-    """Treat SIGTERM, SIGHUP and SIGQUIT like Ctrl-C: what the block has started, it takes down.
+    """Treat SIGTERM, SIGHUP and SIGQUIT like Ctrl-C: the block stops what it has started.
 
-    One that is ignored stays so: `nohup` wants the command to outlive its terminal. Inside another
-    such block nothing changes, so that a second signal is known as the second.
+    A signal that is ignored stays ignored: `nohup` lets the command outlive its terminal. Inside
+    another such block nothing changes, so that a second signal is known as the second.
     """
     if any(isinstance(signal.getsignal(number), _Ear) for number in HEARD):
         yield
@@ -102,10 +104,10 @@ def as_interrupt() -> Iterator[None]:
 
 @contextmanager
 def impatient(seconds: float) -> Iterator[None]:
-    """Interrupt the block, as Ctrl-C does, once it has taken so many seconds.
+    """Interrupt the block after this number of seconds, as Ctrl-C does.
 
     Raises:
-        KeyboardInterrupt: It took longer, or the user was impatient too.
+        KeyboardInterrupt: The block took longer, or the user pressed Ctrl-C.
     """
 
     def ring(_number: int, _frame: FrameType | None) -> None:
@@ -119,13 +121,13 @@ def impatient(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        if outer_s:  # a timer of the caller goes on
+        if outer_s:  # a timer of the caller continues
             signal.setitimer(signal.ITIMER_REAL, max(outer_s - (time.monotonic() - began), _SOON_S))
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let Ctrl-C wait until the block has ended: it is done, or it is not."""
+    """Block interrupts until the block has ended: it happens as a whole, or not at all."""
     with deferrable() as defer:
         defer()
         yield
@@ -133,7 +135,7 @@ def deferred() -> Iterator[None]:
 
 @contextmanager
 def deferrable() -> Iterator[Callable[[], None]]:
-    """Let Ctrl-C wait for the end of the block from the moment that what is yielded is called."""
+    """Yield a function; from its call on, interrupts wait for the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
     def defer() -> None:
@@ -147,19 +149,19 @@ def deferrable() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let no signal break off a clean-up half-way, nor keep it from its beginning."""
+    """Ignore signals, so that none breaks off a clean-up or prevents its start."""
     before = {number: signal.getsignal(number) for number in HEARD}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         while any(signal.getsignal(number) is not signal.SIG_IGN for number in HEARD):
-            with suppress(KeyboardInterrupt):  # one that came before, and is told only now
+            with suppress(KeyboardInterrupt):  # a signal from before, delivered now
                 signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
                 for number in HEARD:
                     signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         yield
     finally:
-        # One that comes between the first handler and the last is heard when all are back.
+        # A signal that comes meanwhile is delivered when all handlers are back.
         signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -167,7 +169,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def end_at_once() -> None:
-    """From here on a signal ends the process: the command is done, and Python winds itself up."""
+    """Let a signal end the process from here on: the command is done, and Python exits."""
     for number in HEARD:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda *_: os._exit(INTERRUPTED))
@@ -175,16 +177,16 @@ def end_at_once() -> None:
 
 @contextmanager
 def around_a_stop(before: Callable[[], None], after: Callable[[], None]) -> Iterator[None]:
-    """Do something before Ctrl-Z stops this process, and when it goes on.
+    """Call `before` when Ctrl-Z stops this process, and `after` when it continues.
 
-    A shell without job control ignores Ctrl-Z for us; that stays so.
+    A shell without job control has Ctrl-Z ignored; that stays so.
     """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         before()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
-        # Here it goes on.
+        # Here the process continues.
         signal.signal(signal.SIGTSTP, stop)
         after()
 

@@ -11,19 +11,22 @@ Each example has the features that multi-tower programs of 2017 read::
 
 from __future__ import annotations
 
-from typing import Final
+import os
+from collections.abc import Sequence
+from typing import BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from lab.task.data import PIXELS, SIDE, Bytes, Examples
+from lab.task.data import PIXELS, SIDE, Examples
 
 # Of protocol buffers: a field's number and type in one byte. Type 2 has its length before it.
 _FIELD_1, _FIELD_2, _FIELD_3 = 0x0A, 0x12, 0x1A
-_HEAD: Final = 12
+_CHECKSUM: Final = 4
+_HEAD: Final = 8 + _CHECKSUM
 """Bytes of a record before its data: the length and its checksum."""
 _BITS: Final = 7
-"""Of a number in each of its bytes."""
+"""Bits of a number in each of its bytes."""
 
 # The CRC-32C of a TFRecord: Castagnoli's polynomial, reflected, and TFRecord's mask.
 _POLYNOMIAL: Final = 0x82F63B78
@@ -41,41 +44,52 @@ def tfrecords(examples: Examples) -> bytes:
     Returns:
         n records of the same length, in the order of the examples.
     """
-    count = len(examples)
-    # All records are the same but for the image and the label, so that they make one matrix.
     before, behind = _around()
-    rows = np.concatenate(
+    return frame(
         [
-            np.tile(before, (count, 1)),
-            examples.pixels,
-            np.tile(behind, (count, 1)),
-            examples.labels.astype(np.uint8)[:, None],
-        ],
-        axis=1,
+            before + image.tobytes() + behind + bytes([label])
+            for image, label in zip(examples.pixels, examples.labels.tolist(), strict=True)
+        ]
     )
-    length = np.frombuffer(rows.shape[1].to_bytes(8, "little"), np.uint8)[None]
-    head = np.concatenate([length, _masked_crc(length)], axis=1)
-    framed = [np.tile(head, (count, 1)), rows, _masked_crc(rows)]
-    return np.concatenate(framed, axis=1).tobytes()
 
 
 def is_ours(begin: bytes) -> bool:
     """Whether a file that begins with these bytes was written by `tfrecords`."""
-    before = _around()[0].tobytes()
-    return begin[_HEAD:].startswith(before)
+    return begin[_HEAD:].startswith(_around()[0])
 
 
-def _around() -> tuple[Bytes, Bytes]:
+def frame(records: Sequence[bytes]) -> bytes:
+    """Records as they stand in a TFRecord file, which a file of TensorBoard's events is, too.
+
+    Args:
+        records: Each of 4 bytes at least.
+
+    Returns:
+        Of each the length, the length's checksum, the record, and its checksum.
+    """
+    lengths = [len(record).to_bytes(8, "little") for record in records]
+    parts = zip(lengths, _masked_crcs(lengths), records, _masked_crcs(records), strict=True)
+    return b"".join(part for record in parts for part in record)
+
+
+def count(file: BinaryIO) -> int:
+    """The number of records from a file's position to its end."""
+    found = 0
+    while head := file.read(_HEAD):
+        file.seek(int.from_bytes(head[:8], "little") + _CHECKSUM, os.SEEK_CUR)
+        found += 1
+    return found
+
+
+def _around() -> tuple[bytes, bytes]:
     """What stands in each example before the image, and between it and the label's last byte."""
+    pixels = bytes(PIXELS)
     sizes = {"height": SIDE, "width": SIDE, "pixels": PIXELS}
-    fixed = b"".join(_entry(name, _integer(value)) for name, value in sizes.items())
-    image = _entry("image_raw", _field(_FIELD_1, _field(_FIELD_1, bytes(PIXELS))))
-    label = _entry("label", _integer(0))
-    whole = _field(_FIELD_1, fixed + image + label)
-    end = len(whole) - len(label)
-    parts = whole[: end - PIXELS], whole[end:-1]
-    before, behind = (np.frombuffer(part, np.uint8) for part in parts)
-    return before, behind
+    features = b"".join(_entry(name, _integer(value)) for name, value in sizes.items())
+    features += _entry("image_raw", _field(_FIELD_1, _field(_FIELD_1, pixels)))
+    features += _entry("label", _integer(0))
+    before, _, behind = _field(_FIELD_1, features).partition(pixels)
+    return before, behind[:-1]
 
 
 def _entry(name: str, feature: bytes) -> bytes:
@@ -98,14 +112,21 @@ def _varint(value: int) -> bytes:
     return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
 
 
-def _masked_crc(rows: Bytes) -> Bytes:
-    """The masked CRC-32C of each row: uint8 of shape [n, 4] for one of shape [n, length]."""
+def _masked_crcs(records: Sequence[bytes]) -> list[bytes]:
+    """The masked CRC-32C of each record, computed for all of them at once, byte by byte."""
+    # A CRC begins with all bits set. To invert the first 32 bits of the data is the same. Then it
+    # begins with 0, which zeros before the data do not change: all records get the same length.
+    width = max(map(len, records), default=0)
+    rows = b"".join(
+        (bytes(byte ^ 0xFF for byte in record[:4]) + record[4:]).rjust(width, b"\0")
+        for record in records
+    )
     table: _Words = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = (table >> np.uint32(1)) ^ (table & np.uint32(1)) * np.uint32(_POLYNOMIAL)
-    crc: _Words = np.full(len(rows), 0xFFFFFFFF, np.uint32)
-    for column in rows.T:
+    crc: _Words = np.zeros(len(records), np.uint32)
+    for column in np.frombuffer(rows, np.uint8).reshape(len(records), width).T:
         crc = table[(crc ^ column) & 0xFF] ^ (crc >> np.uint32(8))
     crc = ~crc
     masked = ((crc >> np.uint32(15)) | (crc << np.uint32(17))) + np.uint32(_MASK)
-    return masked.astype("<u4").view(np.uint8).reshape(-1, 4)
+    return [value.tobytes() for value in masked.astype("<u4")]

@@ -1,4 +1,4 @@
-"""Threads beside the main one: which takes no signal, and for which nobody waits too long."""
+"""Threads beside the main one: they take no signal, and are waited for with a time limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Let a thread that starts in the block take no signal, so that Ctrl-C waits where it must.
+    """Start threads in the block that take no signal, so that Ctrl-C waits where it must.
 
     The kernel hands a signal of the process to any thread that does not block it. Python then
     interrupts the main thread, though that one blocks it.
@@ -27,9 +27,9 @@ def signals_blocked() -> Iterator[None]:
 
 
 def later(action: Callable[[], T]) -> Future[T]:
-    """Begin something that may hang; its thread holds up nobody, not even the end of the process.
+    """Start something that may hang, in a thread that does not delay the end of the process.
 
-    (An executor's threads are waited for when Python ends.)
+    Python waits at its end for the threads of an executor, but not for this one.
     """
     future: Future[T] = Future()
 
@@ -44,9 +44,9 @@ def later(action: Callable[[], T]) -> Future[T]:
 
 
 def within(seconds: float, action: Callable[[], T]) -> T:
-    """Do something that may hang, and wait no longer than this for it.
+    """Run something that may hang, with a time limit.
 
     Raises:
-        TimeoutError: It took longer; it is left to itself.
+        TimeoutError: It took longer; its thread runs on.
     """
     return later(action).result(seconds)

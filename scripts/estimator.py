@@ -17,7 +17,7 @@ from mnist_model import MODELS
 
 from lab.task.data import PIXELS, load_mnist, load_test
 from lab.task.flags import one_of, parse, positive, training_flags
-from lab.task.heritage.polls import shorten_polls
+from lab.task.heritage.sessions import shorten_polls
 from lab.task.model import SavedModel, save_model
 from lab.task.program import ProgramError, make_directory, run_directory, wait_for_start
 

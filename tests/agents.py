@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lab.task.control import submit
 from lab.task.forked import VARIABLE
 from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.states import State
 from lab.task.statuses import read_status
-from lab.task.volume import submit
 from tests import specs
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lab.cli.arguments import check
-from lab.cli.catalogue import COMMANDS
+from lab.cli.registry import COMMANDS
 from lab.config import load_cluster
 from lab.errors import InputError
 from lab.task.experiments import EXPERIMENTS
@@ -33,6 +33,12 @@ def dead_links(text: str, folder: Path) -> list[str]:
 def wrong_commands(text: str) -> list[str]:
     """Why which of the page's `lab …` would be refused, or could not begin."""
     return [fault for line in commands(text) for fault in _faults(line)]
+
+
+def examples(name: str) -> list[str]:
+    """The command lines that the help of a command shows as examples."""
+    module = importlib.import_module(f"lab.cli.commands.{name}")
+    return re.findall(r"^    (lab .+)$", module.__doc__ or "", re.MULTILINE)
 
 
 def commands(text: str) -> list[str]:
@@ -63,7 +69,7 @@ def _faults(line: str) -> Iterator[str]:
     if name not in COMMANDS:
         yield f"{line}: no command {name}"
         return
-    function = importlib.import_module(f"lab.cli.commands.{COMMANDS[name].module}").command
+    function = importlib.import_module(f"lab.cli.commands.{name}").command
     try:
         check(name, function, words)
     except InputError as error:

@@ -1,14 +1,14 @@
-"""Fire, tamed: argv is checked against the command's signature before Fire runs.
+"""The arguments of a command, checked against its signature before Fire runs it.
 
-Left alone, Fire runs a command first and reports a misspelt flag afterwards, lets a stray word
-fill a parameter, guesses types (`1.10` becomes 1.1, `--sync=false` a true text), pages its help
-and chains into whatever a command returns. Here a command is a function whose parameters are
+Left alone, Fire runs a command first and reports a misspelt flag afterwards. It lets a stray
+argument fill a parameter, guesses types (`1.10` becomes 1.1, `--sync=false` a true text), pages its
+help and chains into whatever a command returns. Here a command is a function whose parameters are
 keyword-only and annotated with what they are on the command line::
 
     def command(*, task: Annotated[str, Word("…")], tail: Annotated[int, Flag("…", count)] = 10)
 
-The words are matched with these parameters, all faults are refused, and Fire receives exactly one
-`--name=text` for each value, with an explicit parse function for each name.
+The command line is matched with these parameters and all faults are refused. Fire receives exactly
+one `--name=text` for each value, with an explicit parse function for each name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import json
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lab.task.experiments import ProgramFlag
 
 HELP: Final = frozenset({"--help", "-h"})
-_UNCHECKED: Final = "what stands behind `--` is handed on to the program unchecked"
+_UNCHECKED: Final = "arguments after `--` are passed to the program unchecked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,12 @@ class Switch:
 
     help: str
     short: str = ""
+    parse: Callable[[str], object] = boolean
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word in its place, without a flag."""
+    """An argument in its place, without a flag."""
 
     help: str
     parse: Callable[[str], object] = text
@@ -60,7 +61,7 @@ class Word:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """All further words, without a flag: one at least. It stands behind every `Word`."""
+    """All further arguments without a flag: one at least. It stands behind every `Word`."""
 
     help: str
     shows: str
@@ -68,17 +69,25 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Flags that are handed on to a program, and all words behind `--`, verbatim.
+    """Flags that are handed on to a program, and all arguments behind `--`, verbatim.
 
     Attributes:
         help: What they are.
-        known: The program's flags, by the first word of the command line (None: of any program).
-        verbatim: Whether only words behind `--` are handed on, and the first word is no program.
+        known: The program's flags, by the first argument of the command (None: of any program).
+        verbatim: Whether only arguments behind `--` are handed on, and the first one is no program.
     """
 
     help: str
     known: Callable[[str | None], Mapping[str, ProgramFlag]] = lambda _program: {}
     verbatim: bool = False
+
+    def flags(self, program: str | None) -> dict[str, Parameter]:
+        """The program's flags by name, as parameters."""
+        flags = {}
+        for name, flag in self.known(program).items():
+            kind = Switch if flag.is_switch else Flag
+            flags[name] = Parameter(name, kind(flag.help, parse=flag.parse), default=None)
+        return flags
 
 
 Kind = Flag | Switch | Word | Words | Rest
@@ -90,64 +99,105 @@ class Parameter:
 
     name: str
     kind: Kind
-    required: bool
-    default: object
+    default: object = inspect.Parameter.empty
 
     @property
     def flag(self) -> str:
         """Its name on the command line: `all` for the parameter `all_`."""
         return self.name.rstrip("_")
 
+    @property
+    def required(self) -> bool:
+        """Whether the command needs it."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it is given by its name."""
+        return isinstance(self.kind, Flag | Switch)
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is given by its name alone."""
+        return isinstance(self.kind, Switch)
+
+    @property
+    def short(self) -> str:
+        """Its short name, `-f`, or ""."""
+        return self.kind.short if isinstance(self.kind, Flag | Switch) else ""
+
+    @property
+    def shown(self) -> str:
+        """How an error or a usage line shows it: `EXPERIMENT`, or `--over QUANTITIES`."""
+        if isinstance(self.kind, Flag):
+            return f"--{self.flag} {self.kind.shows}"
+        return getattr(self.kind, "shows", "") or self.flag.upper()
+
+    def parse(self, raw: str) -> Any:  # noqa: ANN401  (whatever the command's parameter takes)
+        """The value of a text.
+
+        Raises:
+            ValueError: It says what was expected.
+            ArgumentTypeError: It says what is wrong.
+        """
+        if isinstance(self.kind, Words | Rest):
+            return tuple(json.loads(raw))
+        return self.kind.parse(raw)
+
+    def check(self, raw: str) -> None:
+        """See that a text can be parsed.
+
+        Raises:
+            InputError: It cannot.
+        """
+        label = f"--{self.flag}" if self.is_flag else self.flag
+        try:
+            self.parse(raw)
+        except ValueError as error:
+            raise InputError(f"{label}: {raw!r} is not {error}") from error
+        except ArgumentTypeError as error:
+            raise InputError(f"{label}: {error}") from error
+
 
 @dataclass(slots=True)
 class _Given:
-    """What the words of one command line say: texts by parameter, and the program's words."""
+    """What a command line gives: values by flag, arguments in their places, those behind `--`."""
 
-    texts: dict[str, str] = field(default_factory=dict)
-    words: list[str] = field(default_factory=list)
-    program: list[tuple[str, str | None]] = field(default_factory=list)
+    flags: dict[str, str] = field(default_factory=dict)
+    places: list[str] = field(default_factory=list)
     verbatim: list[str] = field(default_factory=list)
+
+    @property
+    def program(self) -> str | None:
+        """The program for which flags are handed on."""
+        return self.places[0] if self.places else None
 
 
 def parameters(function: Callable[..., None]) -> list[Parameter]:
     """The parameters of a command, in the order in which they stand in its signature."""
     hints = get_type_hints(function, include_extras=True)
-    found = []
-    for parameter in inspect.signature(function).parameters.values():
-        (kind,) = hints[parameter.name].__metadata__
-        required = parameter.default is inspect.Parameter.empty
-        found.append(Parameter(parameter.name, kind, required, parameter.default))
-    return found
+    return [
+        Parameter(each.name, hints[each.name].__metadata__[0], each.default)
+        for each in inspect.signature(function).parameters.values()
+    ]
 
 
 def asks_for_help(words: Sequence[str]) -> bool:
-    """Whether `--help` stands among a command's own words."""
+    """Whether `--help` stands among a command's own arguments."""
     own = words[: words.index("--")] if "--" in words else words
     return any(word in HELP for word in own)
 
 
-def check(name: str, function: Callable[..., None], words: Sequence[str]) -> dict[str, str]:
-    """Match words with a command's parameters, and call nothing.
-
-    Returns:
-        The text of each parameter that was given.
-
-    Raises:
-        InputError: The words do not fit.
-    """
-    return _texts(name, parameters(function), words)
-
-
 def call(name: str, function: Callable[..., None], words: Sequence[str]) -> None:
-    """Check the words and call the command through Fire.
+    """Check the arguments and call the command through Fire.
 
     Args:
         name: The command's name, for messages.
         function: The command; its parameters are keyword-only and annotated with a `Kind`.
-        words: The words behind the command's name.
+        words: The arguments behind the command's name.
 
     Raises:
-        InputError: The words do not fit; nothing was executed.
+        InputError: The arguments do not fit; nothing was executed.
         LabError: What the command itself raises.
     """
     texts = check(name, function, words)
@@ -155,8 +205,7 @@ def call(name: str, function: Callable[..., None], words: Sequence[str]) -> None
     import fire  # noqa: PLC0415
     from fire.decorators import SetParseFns  # noqa: PLC0415
 
-    parsers = {parameter.name: _parser(parameter) for parameter in parameters(function)}
-    SetParseFns(**parsers)(function)
+    SetParseFns(**{each.name: each.parse for each in parameters(function)})(function)
     words_for_fire = [f"--{key}={value}" for key, value in texts.items()]
     try:
         fire.Fire(function, command=words_for_fire, name=f"lab {name}", serialize=lambda _: None)
@@ -164,72 +213,107 @@ def call(name: str, function: Callable[..., None], words: Sequence[str]) -> None
         raise RuntimeError(f"fire refused checked words: {words_for_fire}") from error
 
 
-def _parser(parameter: Parameter) -> Callable[[str], Any]:
-    match parameter.kind:
-        case Switch():
-            return boolean
-        case Rest() | Words():
-            return lambda raw: tuple(json.loads(raw))
-        case _:
-            return parameter.kind.parse
+def check(command: str, function: Callable[..., None], words: Sequence[str]) -> dict[str, str]:
+    """Match arguments with a command's parameters, and call nothing.
+
+    Returns:
+        The text of each parameter that was given.
+
+    Raises:
+        InputError: The arguments do not fit.
+    """
+    known = parameters(function)
+    rests = {each.name: each.kind for each in known if isinstance(each.kind, Rest)}
+    rest = next(iter(rests.values()), None)
+    given = _read(command, known, rest, words)
+    texts = _in_places(command, known, given.places)
+    own = [each for each in known if each.is_flag]
+    texts |= {each.name: given.flags.pop(each.flag) for each in own if each.flag in given.flags}
+    for parameter in known:
+        if parameter.required and parameter.name not in texts:
+            raise InputError(
+                f"`lab {command}` needs {parameter.shown}", f"see `lab {command} --help`"
+            )
+    for parameter in known:
+        if parameter.name in texts:
+            parameter.check(texts[parameter.name])
+    if rest is None and given.verbatim:
+        raise InputError(f"`lab {command}` starts no program", "leave out what follows `--`")
+    for name, kind in rests.items():
+        texts[name] = json.dumps(_handed_on(command, kind, given))
+    return texts
 
 
-def _texts(command: str, known: Sequence[Parameter], words: Sequence[str]) -> dict[str, str]:
-    """Match words with parameters; the text of each that was given."""
-    given = _read(command, known, words)
-    places = [parameter for parameter in known if isinstance(parameter.kind, Word)]
-    several = next((each for each in known if isinstance(each.kind, Words)), None)
-    hint = f"see `lab {command} --help`"
-    if several is not None and len(given.words) > len(places):
-        given.texts[several.name] = json.dumps(given.words[len(places) :])
-    elif len(given.words) > len(places):
-        stray = given.words[len(places)]
-        flags = [f"--{parameter.flag}" for parameter in known if _is_flag(parameter)]
-        near = suggestion(f"--{stray}", flags)
+def _read(
+    command: str, known: Sequence[Parameter], rest: Rest | None, words: Sequence[str]
+) -> _Given:
+    """Separate flags with their values, arguments in their places, and what follows `--`."""
+    given = _Given()
+    own = {each.flag: each for each in known if each.is_flag}
+    flags = (rest.flags(None) if rest else {}) | own
+    shorts = {each.short: each.flag for each in known if each.short}
+    queue = list(words)
+    while queue:
+        word = queue.pop(0)
+        if word == "--":
+            given.verbatim = queue
+            break
+        if not word.startswith("-") or word == "-":
+            given.places.append(word)
+            continue
+        head, equals, raw = word.partition("=")
+        name = head[2:].replace("-", "_") if head.startswith("--") else shorts.get(head, head)
+        negated = name.removeprefix("no_")
+        if name not in flags and negated in own and own[negated].is_switch:
+            if equals:
+                raise InputError(f"{head} takes no value")
+            name, equals, raw = negated, "=", "false"
+        if name not in flags:
+            if _is_of_a_program(head, rest, given.program):
+                raise _behind_dashes(command, given.places[0], name)
+            near = suggestion(f"--{name}", [f"--{each}" for each in flags])
+            more = f"; {_UNCHECKED}" if rest and rest.known(None) and not near else ""
+            what = f"no option {head!r} for `lab {command}`"
+            raise InputError(what, f"{near}see `lab {command} --help`{more}")
+        if not equals:
+            raw = "true" if flags[name].is_switch else _next_value(head, queue)
+        if name in given.flags:
+            raise InputError(f"--{name} is given twice", "give it once")
+        given.flags[name] = raw
+    return given
+
+
+def _next_value(flag: str, queue: list[str]) -> str:
+    """Take the value of a flag from the arguments behind it; `-1`, `-.5` and `-` are values."""
+    if not queue or (queue[0].startswith("-") and queue[0][1:2] not in {"", ".", *"0123456789"}):
+        raise InputError(f"{flag} needs a value", f"write {flag}=VALUE")
+    return queue.pop(0)
+
+
+def _in_places(command: str, known: Sequence[Parameter], places: Sequence[str]) -> dict[str, str]:
+    """The texts of the parameters without flags."""
+    single = [each.name for each in known if isinstance(each.kind, Word)]
+    texts = dict(zip(single, places, strict=False))
+    further = places[len(single) :]
+    several = next((each.name for each in known if isinstance(each.kind, Words)), None)
+    if further and several is not None:
+        texts[several] = json.dumps(further)
+    elif further:
+        stray = further[0]
+        near = suggestion(f"--{stray}", [f"--{each.flag}" for each in known if each.is_flag])
         if stray.lower() in {"true", "false"}:
-            near = "a switch has its value behind a sign of equality, as in --json=false; "
-        raise InputError(f"stray word {stray!r} behind `lab {command}`", near + hint)
-    for parameter, word in zip(places, given.words, strict=False):
-        given.texts[parameter.name] = word
-    for parameter in known:
-        if parameter.required and parameter.name not in given.texts:
-            raise InputError(f"`lab {command}` needs {placeholder(parameter)}", hint)
-    for parameter in known:
-        if parameter.name in given.texts:
-            label = parameter.flag if parameter in places else f"--{parameter.flag}"
-            _check(label, _parser(parameter), given.texts[parameter.name])
-    _hand_on(command, known, given)
-    return given.texts
+            near = "write the value of a switch after an equals sign, as in --json=false; "
+        hint = f"see `lab {command} --help`"
+        raise InputError(f"unexpected argument {stray!r} for `lab {command}`", near + hint)
+    return texts
 
 
-def placeholder(parameter: Parameter) -> str:
-    """How a parameter that is needed is shown: `EXPERIMENT`, or `--over QUANTITIES`."""
-    if isinstance(parameter.kind, Flag):
-        return f"--{parameter.flag} {parameter.kind.shows}"
-    shown = parameter.kind.shows if isinstance(parameter.kind, Word | Words) else ""
-    return shown or parameter.flag.upper()
-
-
-def _check(label: str, parse: Callable[[str], object], raw: str) -> None:
-    try:
-        parse(raw)
-    except ValueError as error:
-        raise InputError(f"{label}: {raw!r} is not {error}") from error
-    except ArgumentTypeError as error:
-        raise InputError(f"{label}: {error}") from error
-
-
-def _hand_on(command: str, known: Sequence[Parameter], given: _Given) -> None:
-    """Check the program's flags and write them, with the verbatim words, into one text."""
-    rest = next((parameter for parameter in known if isinstance(parameter.kind, Rest)), None)
-    if rest is None or not isinstance(rest.kind, Rest):
-        if given.verbatim:
-            raise InputError(f"`lab {command}` starts no program", "leave out what follows `--`")
-        return
-    program = given.words[0] if given.words else None
-    flags = rest.kind.known(program)
-    handed_on: list[str] = []
-    for name, raw in given.program:
+def _handed_on(command: str, rest: Rest, given: _Given) -> list[str]:
+    """Check the flags that are the program's; these, and the verbatim arguments."""
+    program = given.program
+    flags = rest.flags(program)
+    handed_on = []
+    for name, raw in given.flags.items():
         flag = flags.get(name)
         if flag is None and program is not None and not flags:
             raise _behind_dashes(command, program, name)
@@ -239,109 +323,24 @@ def _hand_on(command: str, known: Sequence[Parameter], given: _Given) -> None:
                 f"{program!r} has no flag --{name}",
                 f"{near}see `lab {command} --help`; {_UNCHECKED}",
             )
-        if raw is not None:
-            _check(f"--{name}", flag.parse, raw)
+        flag.check(raw)
         if not flag.is_switch:
             handed_on.append(f"--{name}={raw}")
-        elif raw is None or flag.parse(raw) is True:
+        elif flag.parse(raw):
             handed_on.append(f"--{name}")
-    given.texts[rest.name] = json.dumps(handed_on + given.verbatim)
+    return handed_on + given.verbatim
 
 
-def _read(command: str, known: Sequence[Parameter], words: Sequence[str]) -> _Given:
-    """Tell flags, their values and words in their places apart."""
-    given = _Given()
-    flags = {parameter.flag: parameter for parameter in known if _is_flag(parameter)}
-    shorts = {_short(parameter): parameter.flag for parameter in known if _short(parameter)}
-    rests = [parameter.kind for parameter in known if isinstance(parameter.kind, Rest)]
-    program: Mapping[str, ProgramFlag] = rests[0].known(None) if rests else {}
-    queue = list(words)
-    while queue:
-        word = queue.pop(0)
-        if word == "--":
-            given.verbatim = queue
-            break
-        if not word.startswith("-") or word == "-":
-            given.words.append(word)
-            continue
-        name, raw = _split(word, shorts)
-        negated = name.removeprefix("no_")
-        if negated != name and name not in flags and _is_switch(flags.get(negated)):
-            if raw is not None:
-                raise InputError(f"{word.partition('=')[0]} takes no value")
-            name, raw = negated, "false"
-        if name in flags:
-            raw = _value(word, queue, raw, is_switch=_is_switch(flags[name]), default="true")
-            key = flags[name].name
-            if key in given.texts:
-                raise InputError(f"--{name} is given twice", "give it once")
-            given.texts[key] = raw or ""
-        elif name in program:
-            if name in (other for other, _ in given.program):
-                raise InputError(f"--{name} is given twice", "give it once")
-            is_switch = program[name].is_switch
-            raw = _value(word, queue, raw, is_switch=is_switch, default=None)
-            given.program.append((name, raw))
-        elif _is_of_a_program(rests, given.words, word):
-            raise _behind_dashes(command, given.words[0], name)
-        else:
-            raise _no_option(command, word, name, (*flags, *program), hands_on=bool(program))
-    return given
-
-
-def _is_of_a_program(rests: Sequence[Rest], words: Sequence[str], word: str) -> bool:
-    """Whether a flag is meant for a program whose flags are not known here."""
-    if not rests or rests[0].verbatim or not words:
+def _is_of_a_program(flag: str, rest: Rest | None, program: str | None) -> bool:
+    """Whether an unknown flag is meant for a program whose flags are not known here."""
+    if rest is None or rest.verbatim or program is None:
         return False
-    return word.startswith("--") and not rests[0].known(words[0])
-
-
-def _no_option(
-    command: str, word: str, name: str, known: Iterable[str], *, hands_on: bool
-) -> InputError:
-    near = suggestion(f"--{name}", [f"--{each}" for each in known])
-    more = f"; {_UNCHECKED}" if hands_on and not near else ""
-    what = f"no option {word.partition('=')[0]!r} for `lab {command}`"
-    return InputError(what, f"{near}see `lab {command} --help`{more}")
+    return flag.startswith("--") and not rest.known(program)
 
 
 def _behind_dashes(command: str, program: str, name: str) -> InputError:
-    """For a program whose flags are not known here."""
+    """The error of a flag of a program whose flags are not known here."""
     return InputError(
         f"--{name} is no option of `lab {command}`",
-        f"the flags of {program} itself stand behind `--`: lab {command} {program} -- --{name}",
+        f"put the flags of {program} after `--`: lab {command} {program} -- --{name}",
     )
-
-
-def _split(word: str, shorts: Mapping[str, str]) -> tuple[str, str | None]:
-    head, equals, raw = word.partition("=")
-    name = head.removeprefix("--").replace("-", "_") if head.startswith("--") else head
-    return shorts.get(name, name), raw if equals else None
-
-
-def _value(
-    word: str, queue: list[str], raw: str | None, *, is_switch: bool, default: str | None
-) -> str | None:
-    if raw is not None:
-        return raw
-    if is_switch:
-        return default
-    if not queue or (queue[0].startswith("-") and not _may_be_a_value(queue[0])):
-        raise InputError(f"{word} needs a value", f"write {word}=VALUE")
-    return queue.pop(0)
-
-
-def _may_be_a_value(word: str) -> bool:
-    return word == "-" or word[1:2].isdigit() or word[1:2] == "."
-
-
-def _is_flag(parameter: Parameter) -> bool:
-    return isinstance(parameter.kind, Flag | Switch)
-
-
-def _is_switch(parameter: Parameter | None) -> bool:
-    return parameter is not None and isinstance(parameter.kind, Switch)
-
-
-def _short(parameter: Parameter) -> str:
-    return parameter.kind.short if isinstance(parameter.kind, Flag | Switch) else ""

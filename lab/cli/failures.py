@@ -1,4 +1,4 @@
-"""Errors become one line and an exit code; this is the only place that catches everything."""
+"""Errors become one line and an exit code. Only this module catches every exception."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.task.text import short
 
 
 def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
-    """Run a command and say what went wrong.
+    """Run a command and print what went wrong.
 
     Args:
         action: The command.
@@ -28,7 +28,7 @@ def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
         action()
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has gone (`lab runs | head -1`): nobody is left to tell.
+        # The reader has gone, as in `lab runs | head -1`: an error would reach no reader.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:

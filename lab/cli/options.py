@@ -32,7 +32,7 @@ GpuMode = Annotated[
         shows="MODE",
     ),
 ]
-Explain = Annotated[bool, Switch("say why each node got its GPUs, and each task its CPUs")]
+Explain = Annotated[bool, Switch("print why each node got its GPUs, and each task its CPUs")]
 Strict = Annotated[
     bool, Switch("refuse GPUs on which others compute, and less than the description asks for")
 ]

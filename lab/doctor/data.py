@@ -1,186 +1,219 @@
-"""The data set, the description of this directory, and where runs and environments are kept."""
+"""The data set, the config of this directory, and where runs and environments are kept."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.doctor.model import Finding, Need, Verdict
+from lab.backends.local import state
+from lab.doctor.model import Outcome, count, failed, ok, skipped, warning
 from lab.errors import DescriptionError, InputError, LabError
 from lab.placement.plan import Plan
+from lab.run.store import DEFAULT_RUNS_DIR
 from lab.task.text import short
 
 if TYPE_CHECKING:
     from lab.config import Cluster
     from lab.gpu import Inventory
 
-AREA: Final = "data"
 MNIST: Final = Path(__file__).parents[1] / "datasets" / "mnist"
 CHECKSUMS: Final = "SHA256SUMS"
 READ_S: Final = 30.0
-"""Seconds in which 11 MB must be read: a file server may hang."""
+"""Time limit for reading 11 MB: a file server may hang."""
 
-DESCRIPTION: Final = "cluster.yaml"
+RUNS_BYTES: Final = 10**9
+FEWEST_BYTES: Final = 50 * 10**6
+"""Less than this is not enough for a single short run."""
+
+CONFIG: Final = Path("cluster.yaml")
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """The description of this directory.
+class ConfigFile:
+    """The config of this directory, and its plan.
 
     Attributes:
-        cluster: It; None where there is none, or it is not valid.
-        plan: Placed on this box, on CPUs where the box has too few cards; None likewise.
-        finding: What there is to say of it.
+        path: Its file.
+        cluster: The config; None where there is none, or it is not valid.
+        plan: The config placed on this host, on CPUs where the host has too few GPUs; or None.
+        error: Why it is not valid, or cannot be placed as it is; None where it can.
     """
 
-    cluster: Cluster | None
-    plan: Plan | None
-    finding: Finding
+    path: Path
+    cluster: Cluster | None = None
+    plan: Plan | None = None
+    error: LabError | None = None
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it asks for."""
+        """The number of GPUs that it asks for."""
         return 0 if self.cluster is None else self.cluster.gpus_needed
 
 
-def dataset(directory: Path = MNIST) -> Finding:
-    """Whether the four files of MNIST are there as they were shipped."""
-
-    def failed(what: str) -> Finding:
-        mend = "`git checkout -- lab/datasets/mnist`, or install lab anew"
-        return Finding(AREA, "MNIST", Verdict.FAILED, what, mend, blocks="the data set")
-
-    try:
-        lines = (directory / CHECKSUMS).read_text("ascii").splitlines()
-    except (OSError, ValueError) as error:
-        return failed(f"{CHECKSUMS} cannot be read ({_why(error)})")
-    size = 0
-    for line in filter(None, lines):
-        digest, _, name = line.partition("  ")
-        try:
-            content = (directory / Path(name).name).read_bytes()
-        except OSError as error:
-            return failed(f"{short(name)} cannot be read ({_why(error)})")
-        if hashlib.sha256(content).hexdigest() != digest:
-            return failed(f"{short(name)} is damaged: its SHA-256 is another one")
-        size += len(content)
-    what = f"{len(list(filter(None, lines)))} files, {size / 10**6:.0f} MB, checksums right"
-    return Finding(AREA, "MNIST", Verdict.OK, what)
-
-
-def described(inventory: Inventory, path: Path = Path(DESCRIPTION)) -> Described:
-    """Read the description of this directory and place it on this box."""
+def read_config(inventory: Inventory, path: Path = CONFIG) -> ConfigFile:
+    """Read the config of this directory and place it on this host."""
     # Imported here: pydantic and ruamel.yaml are among the packages that may be missing.
     from lab.config import load_cluster  # noqa: PLC0415
     from lab.gpu import take_inventory  # noqa: PLC0415
     from lab.placement.place import place  # noqa: PLC0415
 
-    def finding(verdict: Verdict, what: str, mend: str = "") -> Finding:
-        return Finding(AREA, "description", verdict, what, mend)
-
     if not path.exists():
-        what = f"no {path} in this directory, so that nothing is compared with it"
-        return Described(None, None, finding(Verdict.SKIPPED, what))
+        return ConfigFile(path)
     try:
         cluster = load_cluster(path)
-    except DescriptionError as error:
-        count = len(error.problems)
-        what = f"{path} has {'a fault' if count == 1 else f'{count} faults'}"
-        return Described(None, None, finding(Verdict.WARNING, what, "`lab validate` names them"))
     except InputError as error:
-        return Described(None, None, finding(Verdict.WARNING, error.what, error.mend))
-    tasks = sum(len(job.on) for job in cluster.jobs.values())
-    cards = cluster.gpus_needed
-    what = (
-        f"{path}: {cluster.name}, {_many(len(cluster.nodes), 'node')}, {_many(tasks, 'task')}, "
-        f"{_many(cards, 'GPU')}"
-    )
-    without = take_inventory("none", cluster)
+        return ConfigFile(path, error=error)
+    cpus_only = take_inventory("none", cluster)
     try:
-        plan = place(cluster, inventory if inventory.gpus else without)
+        return ConfigFile(path, cluster, place(cluster, inventory if inventory.gpus else cpus_only))
     except LabError as error:
-        trouble = finding(Verdict.WARNING, f"{what}: {error.what}", error.mend)
         try:
-            return Described(cluster, place(cluster, without), trouble)
+            return ConfigFile(path, cluster, place(cluster, cpus_only), error)
         except LabError:
-            return Described(cluster, None, trouble)
-    notices = list(plan.shortfalls)
-    if cards and not inventory.gpus:
+            return ConfigFile(path, cluster, None, error)
+
+
+def judge_config(config: ConfigFile, inventory: Inventory) -> Outcome:
+    """Whether there is a valid config, and the host can run it."""
+    path, cluster, plan, error = config.path, config.cluster, config.plan, config.error
+    if cluster is None:
+        if error is None:
+            what = f"no {path} in this directory, so that nothing is compared with it"
+            return skipped(what, stops=True)
+        what, fix = error.what, error.mend
+        if isinstance(error, DescriptionError):
+            faults = len(error.problems)
+            what = f"{path} has {'a fault' if faults == 1 else f'{faults} faults'}"
+            fix = "`lab validate` names them"
+        return warning(what, fix, stops=True)
+    tasks = sum(len(job.on) for job in cluster.jobs.values())
+    what = (
+        f"{path}: {cluster.name}, {count(len(cluster.nodes), 'node')}, {count(tasks, 'task')}, "
+        f"{count(config.gpus, 'GPU')}"
+    )
+    if error is not None:
+        return warning(f"{what}: {error.what}", error.mend, stops=plan is None)
+    notices = list(plan.shortfalls) if plan is not None else []
+    if config.gpus and not inventory.gpus:
         notices.insert(0, "without GPUs here, so on CPUs")
-    if notices:
-        what += f"; {short('; '.join(notices))}"
-    return Described(cluster, plan, finding(Verdict.OK, what))
+    return ok(f"{what}; {short('; '.join(notices))}" if notices else what)
 
 
-def writable(name: str, directory: Path, variable: str) -> Finding:
-    """Whether a directory can be written, or made where it is not there yet.
+def verify_dataset(directory: Path = MNIST) -> tuple[int, int, str]:
+    """The files of MNIST: their number, all their bytes, and what is wrong with one of them."""
+    try:
+        lines = (directory / CHECKSUMS).read_text("ascii").splitlines()
+    except (OSError, ValueError) as error:
+        return 0, 0, f"{CHECKSUMS} cannot be read ({_reason(error)})"
+    size = files = 0
+    for line in filter(None, lines):
+        digest, _, name = line.partition("  ")
+        try:
+            content = (directory / Path(name).name).read_bytes()
+        except OSError as error:
+            return files, size, f"{short(name)} cannot be read ({_reason(error)})"
+        if hashlib.sha256(content).hexdigest() != digest:
+            return files, size, f"{short(name)} is damaged: its SHA-256 is another one"
+        files, size = files + 1, size + len(content)
+    return files, size, ""
 
-    Args:
+
+def judge_dataset(dataset: tuple[int, int, str]) -> Outcome:
+    """Whether the files of MNIST are as they were shipped."""
+    files, size, fault = dataset
+    if fault:
+        fix = "`git checkout -- lab/datasets/mnist`, or install lab anew"
+        return failed(fault, fix, "the data set")
+    return ok(f"{files} files, {size / 10**6:.0f} MB, checksums right")
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A directory that `lab` writes to.
+
+    Attributes:
+        path: Its path; it need not exist yet.
+        existing: The closest of its parents that exists, or itself.
+        fault: Why it can be neither written nor made; empty where it can.
+        free: Bytes that an ordinary user can write to its disk.
         name: What is kept there.
-        directory: Where.
-        variable: The environment variable that names another place.
+        variable: The environment variable that names another directory.
     """
-    there = directory.absolute()
-    while not there.exists() and there != there.parent:
-        there = there.parent
-    mend = f"mend its permissions (`ls -ld {there}`), or name another place in {variable}"
-    if not there.is_dir():
-        what = f"{there} is no directory"
-    elif not os.access(there, os.W_OK | os.X_OK):
-        what = f"{there} cannot be written"
-    else:
-        return Finding(AREA, name, Verdict.OK, str(directory.absolute()))
-    return Finding(
-        AREA, name, Verdict.FAILED, short(what), mend, blocks=f"{name} cannot be written"
-    )
+
+    path: Path
+    existing: Path
+    fault: str
+    free: int
+    name: str
+    variable: str
 
 
-def leftovers(names: Callable[[], Iterable[tuple[str, bool]]]) -> Finding:
-    """Environments of processes whose supervisor has died.
-
-    Args:
-        names: Every local environment on record, and whether it is up.
-    """
-    known = list(names())
-    dead = [name for name, alive in known if not alive]
-    if not dead:
-        up = f"{len(known)} up, see `lab ls`" if known else "none"
-        return Finding(AREA, "local environments", Verdict.OK, up, needed_for=Need.LOCAL)
-    return Finding(
-        AREA,
-        "local environments",
-        Verdict.WARNING,
-        f"died, and its runs wait to be brought home: {short(', '.join(dead))}",
-        f"`lab down {short(dead[0])}`",
-        Need.LOCAL,
-    )
+def runs_directory() -> Directory:
+    """Where runs are kept."""
+    path = Path(os.environ.get("LAB_RUNS_DIR") or DEFAULT_RUNS_DIR)
+    return look_at(path, "runs", "LAB_RUNS_DIR")
 
 
-# ---- Facts of this machine
-
-
-def state_directory() -> Path:
+def state_directory() -> Directory:
     """Where environments are kept."""
-    from lab.backends.local import state  # noqa: PLC0415
-
-    return state.base().parent
+    return look_at(state.base().parent, "state", "LAB_STATE")
 
 
-def local_environments() -> Sequence[tuple[str, bool]]:
-    """Every local environment on record, and whether it is up."""
-    from lab.backends.local import state  # noqa: PLC0415
+def look_at(path: Path, name: str, variable: str) -> Directory:
+    """Find out whether a directory can be written, and the room on its disk."""
+    existing = path.absolute()
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    fault = ""
+    if not existing.is_dir():
+        fault = f"{existing} is no directory"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        fault = f"{existing} cannot be written"
+    return Directory(path, existing, fault, shutil.disk_usage(existing).free, name, variable)
 
+
+def judge_writable(directory: Directory) -> Outcome:
+    """Whether `lab` can write to a directory."""
+    if not directory.fault:
+        return ok(str(directory.path.absolute()))
+    return failed(
+        short(directory.fault),
+        f"fix its permissions (`ls -ld {directory.existing}`), "
+        f"or name another directory in {directory.variable}",
+        f"{directory.name} directory cannot be written",
+    )
+
+
+def judge_room(directory: Directory) -> Outcome:
+    """Whether there is room for what runs and environments write."""
+    what = f"{directory.free / 10**9:.1f} GB free in {directory.existing}"
+    fix = f"free some: `du -xh {directory.existing} | sort -h | tail`"
+    if directory.free < FEWEST_BYTES:
+        return failed(what, fix, "the disk is full")
+    return warning(what, fix) if directory.free < RUNS_BYTES else ok(what)
+
+
+def local_environments() -> list[tuple[str, bool]]:
+    """Every local environment on record, and whether its supervisor is alive."""
     records = [place.read() for place in state.places()]
     return [(each.project, each.process.alive()) for each in records if each is not None]
 
 
-def _why(error: Exception) -> str:
+def judge_environments(local_environments: Sequence[tuple[str, bool]]) -> Outcome:
+    """Whether the supervisor of a local environment has died."""
+    dead = [name for name, alive in local_environments if not alive]
+    if dead:
+        return warning(
+            f"died, and its runs are not collected yet: {short(', '.join(dead))}",
+            f"`lab down {short(dead[0])}`",
+        )
+    return ok(f"{len(local_environments)} up, see `lab ls`" if local_environments else "none")
+
+
+def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or "no text"
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -1,31 +1,36 @@
-"""The Docker engine, its compose plugin, and what the engine's side needs to run tasks."""
+"""The Docker engine, its compose plugin, the tasks' image, and what the engine needs for tasks."""
 
 from __future__ import annotations
 
 import ipaddress
-import os
 import platform
 import re
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from lab.doctor.model import Finding, Need, Verdict
+from lab.doctor.data import look_at
+from lab.doctor.model import Outcome, count, failed, ok, skipped, warning
 from lab.errors import LabError
+from lab.placement.plan import Plan
 from lab.task.text import short
 
-AREA: Final = "Docker"
 OLDEST: Final = (20, 10)
-"""The first engine that `docker compose` 2 speaks to."""
+"""The first engine that `docker compose` 2 can use."""
+
+REGISTRY_S: Final = 20.0
+ROOM_BYTES: Final = 10**9
+"""What must be left beside the image: containers' logs, models, the build's own files."""
 
 ASK_S: Final = 10
-"""Seconds without a word from the engine after which it is given up."""
+"""Time limit of each call of the engine."""
 
 PROJECT_LABEL: Final = "lab.project"
 
-# What the engine takes networks from where its configuration names no pools; see the defaults of
+# The address ranges of new networks where the engine's configuration has no
 # `default-address-pools`.
 _POOLS: Final = (
     *((f"172.{second}.0.0/16", 16) for second in range(17, 32)),
@@ -45,11 +50,11 @@ Network = ipaddress.IPv4Network
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """What the engine says of itself.
+class EngineInfo:
+    """What the engine reports.
 
     Attributes:
-        info: As `docker info --format '{{json .}}'` shows it.
+        info: As `docker info --format '{{json .}}'` prints it.
         networks: Address ranges of its networks.
         projects: Environments with containers: their states, by project.
     """
@@ -59,13 +64,13 @@ class Answers:
     projects: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
-    def is_here(self) -> bool:
-        """Whether it runs on this machine, so that its directories are here too."""
+    def is_local(self) -> bool:
+        """Whether it runs on this machine, so that its directories are on this machine too."""
         return self.info.get("Name") == platform.node()
 
     @property
     def images_directory(self) -> Path:
-        """Where it keeps images."""
+        """The directory of its images."""
         status = dict(self.info.get("DriverStatus") or ())
         if status.get("driver-type", "").startswith("io.containerd.snapshotter"):
             return Path("/var/lib/containerd")
@@ -77,11 +82,32 @@ class Answers:
         return any("name=rootless" in each for each in self.info.get("SecurityOptions") or ())
 
 
-def look(timeout_s: int = ASK_S) -> Answers:
+@dataclass(frozen=True, slots=True)
+class TaskImage:
+    """The image of the config's tasks.
+
+    Attributes:
+        name: `lab:cpu`.
+        base: What it is built on.
+        size_bytes: About how large it becomes, or None where nobody has measured it.
+        is_here: Whether the engine has it.
+        is_old: Whether it is here with another version of lab's own code than the host's.
+        base_state: `is here`, `can be fetched` from a registry, or "".
+    """
+
+    name: str
+    base: str
+    size_bytes: int | None
+    is_here: bool
+    is_old: bool = False
+    base_state: str = ""
+
+
+def read_engine(timeout_s: int = ASK_S) -> EngineInfo:
     """Ask the engine.
 
     Raises:
-        LabError: None answers, or it may not be asked.
+        LabError: No engine answers, or access is denied.
     """
     # Imported here: docker-py is one of the packages that may be missing.
     import docker  # noqa: PLC0415
@@ -100,106 +126,203 @@ def look(timeout_s: int = ASK_S) -> Answers:
         projects: dict[str, list[str]] = {}
         for each in api.containers(all=True, filters={"label": [PROJECT_LABEL]}):
             projects.setdefault(each["Labels"][PROJECT_LABEL], []).append(each["State"])
-    return Answers(info, [each for each in networks if isinstance(each, Network)], projects)
+    return EngineInfo(info, [each for each in networks if isinstance(each, Network)], projects)
 
 
-def command(path: str | None) -> Finding:
+def compose_version() -> str:
+    """The version of the compose plugin.
+
+    Raises:
+        LabError: There is no plugin, or one that is too old.
+    """
+    from lab.backends.compose import cli  # noqa: PLC0415
+
+    return cli.compose_version()
+
+
+def disk(engine_info: EngineInfo) -> tuple[Path, int] | None:
+    """The directory of its images, and the free bytes there; None on another machine."""
+    if not engine_info.is_local:
+        return None
+    there = look_at(engine_info.images_directory, "images", "")
+    return there.existing, there.free
+
+
+def judge_command(docker: str | None) -> Outcome:
     """Whether the `docker` command is installed.
 
     Args:
-        path: Where it is, or None.
+        docker: Its file, or None.
     """
-    if path is None:
-        return _finding(
-            "command",
-            Verdict.WARNING,
+    if docker is None:
+        return warning(
             "not installed",
             "install Docker Engine with its compose plugin; Debian: "
             "`sudo apt-get install docker.io docker-compose-v2`",
             "no Docker",
+            stops=True,
         )
-    return _finding("command", Verdict.OK, short(path))
+    return ok(short(docker))
 
 
-def engine(ask: Callable[[], Answers], host: str = "") -> tuple[Finding, Answers | None]:
-    """Whether the engine answers, lets us in, and is recent enough.
-
-    Args:
-        ask: Asks it.
-        host: Its address where DOCKER_HOST gives one.
-    """
-    at = f" at {short(host)}" if host else ""
-    try:
-        answers = ask()
-    except TimeoutError:
-        what = f"the engine{at} does not answer within {ASK_S} s"
-        return _finding("engine", Verdict.FAILED, what, _RESTART, "the engine hangs"), None
-    except LabError as error:
-        what = f"{error.what.removeprefix('reaching the engine: ')}{at}"
-        if "does not answer" in what:
-            return _finding("engine", Verdict.FAILED, what, _RESTART, "the engine hangs"), None
-        why = "no permission" if "permission" in what else "no engine answers"
-        return _finding("engine", Verdict.FAILED, what, error.mend, why), None
-    version = str(answers.info.get("ServerVersion", ""))
-    rootless = ", rootless" if answers.is_rootless else ""
-    what = f"{short(version)}{at}{rootless}"
+def judge_engine(engine_info: EngineInfo, environ: Mapping[str, str]) -> Outcome:
+    """Whether the engine is recent enough."""
+    version = str(engine_info.info.get("ServerVersion", ""))
+    what = f"{short(version)}{_at(environ)}{', rootless' if engine_info.is_rootless else ''}"
     if _numbers(version) < OLDEST:
-        mend = "install Docker Engine 20.10 or later"
-        return _finding("engine", Verdict.FAILED, what, mend, "the engine is too old"), answers
-    return _finding("engine", Verdict.OK, what), answers
+        return failed(what, "install Docker Engine 20.10 or later", "the engine is too old")
+    return ok(what)
 
 
-def compose(version: Callable[[], str]) -> Finding:
-    """Whether the compose plugin is there and recent enough."""
-    try:
-        return _finding("compose", Verdict.OK, version())
-    except TimeoutError:
-        what, mend = "`docker compose version` does not end", "see whether `docker version` does"
-    except LabError as error:
-        what, mend = error.what, error.mend
-    return _finding("compose", Verdict.FAILED, what, mend, "no compose plugin")
+def judge_no_engine(error: LabError | OSError, environ: Mapping[str, str]) -> Outcome:
+    """Why the engine did not answer."""
+    if isinstance(error, LabError):
+        what = f"{error.what.removeprefix('reaching the engine: ')}{_at(environ)}"
+        if "does not answer" not in what:
+            reason = "no permission" if "permission" in what else "no engine answers"
+            return failed(what, error.mend, reason)
+    else:
+        what = f"the engine{_at(environ)} does not answer within {ASK_S} s"
+    return failed(what, _RESTART, "the engine hangs")
 
 
-def storage(info: Mapping[str, Any]) -> Finding:
+def judge_compose(compose_version: str) -> Outcome:
+    """Report the version of the compose plugin."""
+    return ok(compose_version)
+
+
+def judge_no_compose(error: LabError | OSError) -> Outcome:
+    """Why the compose plugin cannot be used."""
+    what, fix = "`docker compose version` does not end", "see whether `docker version` does"
+    if isinstance(error, LabError):
+        what, fix = error.what, error.mend
+    return failed(what, fix, "no compose plugin")
+
+
+def judge_storage(engine_info: EngineInfo) -> Outcome:
     """Whether containers share their image's files."""
-    driver = str(info.get("Driver", ""))
+    driver = str(engine_info.info.get("Driver", ""))
     if driver in _DRIVERS:
-        return _finding("storage driver", Verdict.OK, driver)
+        return ok(driver)
     costs = (
         "each container takes a whole copy of the image"
         if driver == "vfs"
         else "it is no longer maintained, or unknown"
     )
-    return _finding(
-        "storage driver",
-        Verdict.WARNING,
+    return warning(
         f"{short(driver)}: {costs}",
         'set `"storage-driver": "overlay2"` in /etc/docker/daemon.json, then '
         "`sudo systemctl restart docker` (images have to be built anew)",
     )
 
 
-def limits(info: Mapping[str, Any]) -> Finding:
-    """Whether the limits of the description can be kept."""
-    version, driver = str(info.get("CgroupVersion", "1")), str(info.get("CgroupDriver", ""))
+def judge_limits(engine_info: EngineInfo) -> Outcome:
+    """Whether the engine can enforce the limits of the config."""
+    version = str(engine_info.info.get("CgroupVersion", "1"))
+    driver = str(engine_info.info.get("CgroupDriver", ""))
     what = f"cgroups {short(version)}, by {short(driver)}"
-    lacking = [words for key, words in _LIMITS.items() if not info.get(key, True)]
+    lacking = [limit for key, limit in _LIMITS.items() if not engine_info.info.get(key, True)]
     if not lacking:
-        return _finding("limits", Verdict.OK, f"{what}: CPUs, memory and processes can be limited")
-    rootless = any("name=rootless" in each for each in info.get("SecurityOptions") or ())
-    mend = (
+        return ok(f"{what}: CPUs, memory and processes can be limited")
+    fix = (
         "delegate the controllers to users: `sudo systemctl edit user@.service` with "
         "`[Service] Delegate=cpu cpuset io memory pids`, then log in again"
-        if rootless
+        if engine_info.is_rootless
         else "enable the missing cgroup controllers, such as by `cgroup_enable=memory` on the "
         "kernel's command line"
     )
-    return _finding(
-        "limits", Verdict.WARNING, f"{what}: the engine cannot limit {', '.join(lacking)}", mend
+    return warning(f"{what}: the engine cannot limit {', '.join(lacking)}", fix)
+
+
+def find_image(plan: Plan) -> TaskImage:
+    """Find the plan's image, and whether it exists or can be built.
+
+    Raises:
+        LabError: The engine does not answer, compose does not understand the file, or the image is
+            one that the user has named and does not fit this lab.
+    """
+    from lab.backends.compose.cli import Compose  # noqa: PLC0415
+    from lab.backends.compose.engine import Engine  # noqa: PLC0415
+    from lab.backends.compose.image import (  # noqa: PLC0415
+        Standing,
+        can_be_fetched,
+        image_of,
+        is_here,
+        size_of,
+        standing,
+    )
+    from lab.render.compose import render  # noqa: PLC0415
+
+    engine = Engine()
+    with TemporaryDirectory(prefix="lab-doctor-") as folder:
+        file = Path(folder) / "docker-compose.yml"
+        file.write_text(render(plan), encoding="utf-8")
+        image = image_of(Compose(plan.name, file, Path.cwd()).config())
+    size = size_of(image.tensorflow)
+    size_bytes = None if size is None else size.image_mb * 10**6
+    found, base_state = standing(engine, image, plan), ""
+    if found is not Standing.FITS:
+        if is_here(engine, image.base):
+            base_state = "is here"
+        elif can_be_fetched(engine, image.base):
+            base_state = "can be fetched"
+    exists, is_old = found is not Standing.MISSING, found is Standing.OLD
+    return TaskImage(image.name, image.base, size_bytes, exists, is_old, base_state)
+
+
+def judge_image(image: TaskImage) -> Outcome:
+    """Whether the tasks' image exists, or can be built."""
+    name, base = short(image.name), short(image.base)
+    if image.is_here and not image.is_old:
+        return ok(f"{name} is here")
+    state, lacks, builds = f"{name} is not built yet", f"there is no image {name}", "builds it"
+    if image.is_old:
+        state = lacks = f"{name} holds another version of lab/task than this lab"
+        builds = "builds it again"
+    if image.base_state:
+        return ok(f"{state}; its base {base} {image.base_state}, and the first run {builds}")
+    return failed(
+        f"{lacks}, and its base {base} cannot be fetched",
+        "`tools/base-image.sh` makes a base without a registry; then "
+        "`export LAB_BASE_IMAGE=lab-base:bookworm`",
+        "no image",
     )
 
 
-def address_pools(answers: Answers, routes: Sequence[tuple[Network, str]]) -> Finding:
+def judge_no_image(error: LabError | OSError) -> Outcome:
+    """Why the tasks' image is not known."""
+    if isinstance(error, LabError):
+        return failed(error.what, error.mend, "no image")
+    return warning(
+        "the registry does not answer, and the image is not built",
+        "build the base with `tools/base-image.sh`, then set LAB_BASE_IMAGE=lab-base:bookworm",
+    )
+
+
+def judge_disk(engine_disk: tuple[Path, int] | None, known_image: TaskImage | None) -> Outcome:
+    """Whether the image fits on the engine's disk.
+
+    Args:
+        engine_disk: The directory of the engine's images, and its free bytes; None where the
+            engine runs on another machine.
+        known_image: The image that is needed, where it is known.
+    """
+    if engine_disk is None:
+        return skipped("the engine runs on another machine")
+    where, free = engine_disk
+    what = f"{_gb(free)} free in {where}"
+    fix = "see `docker system df`; free some with `docker image prune` and `docker builder prune`"
+    missing = known_image is not None and not known_image.is_here
+    size = (known_image.size_bytes or 0) if known_image is not None and missing else 0
+    if free >= size + ROOM_BYTES:
+        return ok(f"{what}; the image takes {_gb(size)}" if size else what)
+    if missing:
+        what = f"{what}, and the image takes {_gb(size)} and {_gb(ROOM_BYTES)} beside it"
+        return failed(what, fix, "no room for the image")
+    return warning(what, fix)
+
+
+def judge_address_pools(engine_info: EngineInfo, routes: Sequence[tuple[Network, str]]) -> Outcome:
     """Whether the engine has an address range left for another network.
 
     The engine takes the first range of its pools that overlaps neither with a network of its own
@@ -207,69 +330,56 @@ def address_pools(answers: Answers, routes: Sequence[tuple[Network, str]]) -> Fi
     """
     pools = [
         (str(each["Base"]), int(each["Size"]))
-        for each in answers.info.get("DefaultAddressPools") or ()
+        for each in engine_info.info.get("DefaultAddressPools") or ()
         if "." in str(each["Base"])
     ] or list(_POOLS)
-    taken = [*answers.networks, *(each for each, _ in routes if answers.is_here)]
+    if not engine_info.is_local:
+        routes = ()
+    taken = [*engine_info.networks, *(net for net, _ in routes)]
     ranges = [each for base, size in pools for each in _ranges(base, size)]
     left = sum(not any(each.overlaps(other) for other in taken) for each in ranges)
-    mend = "remove networks that nobody uses with `docker network prune`"
     by_route = [
-        f"{route} by {device}"
-        for route, device in routes
-        if answers.is_here
-        and route not in answers.networks
-        and sum(each.overlaps(route) for each in ranges) > 1
+        f"{net} by {device}"
+        for net, device in routes
+        if net not in engine_info.networks and sum(each.overlaps(net) for each in ranges) > 1
     ]
     if by_route:
         what = f"this machine's routes take up {short(', '.join(by_route))}"
-        mend = (
+        fix = (
             'name other ranges under "default-address-pools" in /etc/docker/daemon.json, then '
             "`sudo systemctl restart docker`"
         )
     else:
-        what = f"{len(answers.networks)} networks are there"
+        what = f"{len(engine_info.networks)} networks are there"
+        fix = "remove unused networks with `docker network prune`"
     if left == 0:
         what = f"no address range is left for another network: {what}"
-        return _finding("address pools", Verdict.FAILED, what, mend, "no address range")
-    shown = f"room for {left} more network{'' if left == 1 else 's'}"
-    if left <= _FEW_NETWORKS:
-        return _finding("address pools", Verdict.WARNING, f"{shown}: {what}", mend)
-    return _finding("address pools", Verdict.OK, shown)
+        return failed(what, fix, "no address range")
+    shown = f"room for {count(left, 'more network')}"
+    return warning(f"{shown}: {what}", fix) if left <= _FEW_NETWORKS else ok(shown)
 
 
-def leftovers(projects: Mapping[str, Sequence[str]]) -> Finding:
-    """Environments whose containers have stopped."""
-    dead = sorted(name for name, states in projects.items() if "running" not in states)
-    up = len(projects) - len(dead)
-    if not dead:
-        what = "no environment is up" if not up else f"{up} up, see `lab ls`"
-        return _finding("environments", Verdict.OK, what)
-    return _finding(
-        "environments",
-        Verdict.WARNING,
-        f"stopped, but not removed: {short(', '.join(dead))}",
-        f"bring its runs home and remove it: `lab down {short(dead[0])}`",
+def judge_environments(engine_info: EngineInfo) -> Outcome:
+    """Whether there are environments whose containers have stopped."""
+    stopped = sorted(
+        name for name, states in engine_info.projects.items() if "running" not in states
     )
+    if stopped:
+        return warning(
+            f"stopped, but not removed: {short(', '.join(stopped))}",
+            f"collect its runs and remove it: `lab down {short(stopped[0])}`",
+        )
+    up = len(engine_info.projects)
+    return ok(f"{up} up, see `lab ls`" if up else "no environment is up")
 
 
-def further(why: str) -> Finding:
-    """What stands for all the checks that need an engine."""
-    return _finding("further checks", Verdict.SKIPPED, why)
+def _gb(size: int) -> str:
+    return f"{size / 10**9:.1f} GB"
 
 
-def docker_path() -> str | None:
-    """Where the `docker` command is."""
-    return shutil.which("docker")
-
-
-def host() -> str:
-    """The engine's address where the environment names one."""
-    return os.environ.get("DOCKER_HOST", "")
-
-
-def _finding(name: str, verdict: Verdict, what: str, mend: str = "", blocks: str = "") -> Finding:
-    return Finding(AREA, name, verdict, what, mend, Need.COMPOSE, blocks)
+def _at(environ: Mapping[str, str]) -> str:
+    host = environ.get("DOCKER_HOST", "")
+    return f" at {short(host)}" if host else ""
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -278,8 +388,5 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _ranges(base: str, size: int) -> Iterator[Network]:
     network = ipaddress.IPv4Network(base, strict=False)
-    # A pool may hold millions; more than these nobody needs to count.
-    for position, each in enumerate(network.subnets(new_prefix=max(size, network.prefixlen))):
-        if position == 256:  # noqa: PLR2004
-            return
-        yield each
+    # A pool may hold millions; the first 256 are enough to count.
+    return islice(network.subnets(new_prefix=max(size, network.prefixlen)), 256)

@@ -1,14 +1,14 @@
-"""What the doctor says: findings, and what they come to together."""
+"""The parts of a check, and what all of them add up to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 
-class Verdict(StrEnum):
+class Status(StrEnum):
     """How a check ended."""
 
     OK = "ok"
@@ -18,7 +18,7 @@ class Verdict(StrEnum):
 
 
 class Need(StrEnum):
-    """What a thing is needed for."""
+    """What a checked thing is needed for."""
 
     EVERYTHING = "everything"
     LOCAL = "local"
@@ -27,26 +27,71 @@ class Need(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a check has found.
+
+    Attributes:
+        status: How it ended.
+        what: What was found, one line.
+        fix: How to fix it, with the command where there is one; empty where nothing is wrong.
+        blocks: Why what needs it cannot be used, in a few words; empty where it can.
+        stops: Whether the checks that need this one cannot be made.
+    """
+
+    status: Status
+    what: str
+    fix: str = ""
+    blocks: str = ""
+    stops: bool = False
+
+
+def ok(what: str) -> Outcome:
+    """All is as it should be."""
+    return Outcome(Status.OK, what)
+
+
+def warning(what: str, fix: str = "", blocks: str = "", *, stops: bool = False) -> Outcome:
+    """Something optional is missing, or may cause trouble later."""
+    return Outcome(Status.WARNING, what, fix, blocks, stops)
+
+
+def failed(what: str, fix: str, blocks: str, *, stops: bool = False) -> Outcome:
+    """Something is broken, or nothing that needs it works without it."""
+    return Outcome(Status.FAILED, what, fix, blocks, stops)
+
+
+def skipped(what: str, *, stops: bool = False) -> Outcome:
+    """There is nothing to check."""
+    return Outcome(Status.SKIPPED, what, stops=stops)
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """One check and its outcome.
+    """An outcome, with the check that it belongs to.
 
     Attributes:
         area: The heading under which it is shown.
-        name: What was looked at.
-        verdict: How it is.
-        what: What was found, one line.
-        mend: How to mend it, with the command where there is one; empty where nothing is wrong.
+        name: What was checked.
         needed_for: What cannot do without it.
-        blocks: Why what it is needed for cannot be used, in a few words; empty where it can.
+        outcome: What was found.
     """
 
     area: str
     name: str
-    verdict: Verdict
-    what: str
-    mend: str = ""
-    needed_for: Need = Need.EVERYTHING
-    blocks: str = ""
+    needed_for: Need
+    outcome: Outcome
+
+    def as_json(self) -> dict[str, Any]:
+        """What `--json` prints of it."""
+        return {
+            "area": self.area,
+            "name": self.name,
+            "verdict": self.outcome.status,
+            "what": self.outcome.what,
+            "mend": self.outcome.fix,
+            "needed_for": self.needed_for,
+            "blocks": self.outcome.blocks,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,23 +103,23 @@ class Report:
     def obstacle(self, need: Need) -> str | None:
         """Why something cannot be used here, in a few words; None where it can."""
         for finding in self.findings:
-            if finding.blocks and finding.needed_for in {need, Need.EVERYTHING}:
-                return finding.blocks
+            if finding.outcome.blocks and finding.needed_for in {need, Need.EVERYTHING}:
+                return finding.outcome.blocks
         if need is Need.GPUS and not (self.usable(Need.LOCAL) or self.usable(Need.COMPOSE)):
             return "no backend"
         return None
 
     def usable(self, need: Need) -> bool:
-        """Whether nothing stands in the way of it."""
+        """Whether nothing prevents its use."""
         return self.obstacle(need) is None
 
     @property
     def ok(self) -> bool:
-        """Whether training is possible here, and nothing is broken that the description asks for.
+        """Whether training is possible here, and nothing is broken that the config asks for.
 
         A backend that cannot be used does no harm while the other one can. What is needed for
-        everything must hold; GPUs fail only where the description asks for them and the box has
-        some that do not answer.
+        everything must work. GPUs fail only where the config asks for them and the host has some
+        that do not answer.
         """
         return not self.broken() and (self.usable(Need.LOCAL) or self.usable(Need.COMPOSE))
 
@@ -84,23 +129,28 @@ class Report:
         return [
             each
             for each in self.findings
-            if each.verdict is Verdict.FAILED and each.needed_for in needed
+            if each.outcome.status is Status.FAILED and each.needed_for in needed
         ]
 
     def sentence(self) -> str:
         """`local: yes; compose: yes; GPUs: no (no driver)`."""
-        words = []
+        parts = []
         for need, shown in ((Need.LOCAL, "local"), (Need.COMPOSE, "compose"), (Need.GPUS, "GPUs")):
             obstacle = self.obstacle(need)
-            words.append(f"{shown}: yes" if obstacle is None else f"{shown}: no ({obstacle})")
-        return "; ".join(words)
+            parts.append(f"{shown}: yes" if obstacle is None else f"{shown}: no ({obstacle})")
+        return "; ".join(parts)
 
     def as_json(self) -> dict[str, Any]:
         """What `--json` prints."""
         return {
-            "findings": [asdict(finding) for finding in self.findings],
+            "findings": [finding.as_json() for finding in self.findings],
             "usable": {
                 need.value: self.usable(need) for need in (Need.LOCAL, Need.COMPOSE, Need.GPUS)
             },
             "ok": self.ok,
         }
+
+
+def count(number: int, thing: str) -> str:
+    """`1 task`, `3 tasks`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

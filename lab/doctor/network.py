@@ -1,29 +1,30 @@
-"""Addresses and ports of pseudo-nodes without containers, and what proxies would catch."""
+"""Addresses and ports of pseudo-nodes without containers, and proxies that would intercept them."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from lab.doctor.model import Finding, Need, Verdict
+from lab.backends.local import isolation, layout
+from lab.backends.local.layout import NETWORK, check_free
+from lab.backends.local.state import Isolation
+from lab.doctor.model import Outcome, failed, ok, skipped, warning
+from lab.doctor.resources import number_in, text_of
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.task.text import short
+from lab.threads import within
 
-AREA: Final = "network"
 PROBE_S: Final = 40.0
-"""Seconds in which a pseudo-node must be built; the probe gives itself 30."""
-
-LOCAL_RANGE: Final = ipaddress.IPv4Network("10.77.0.0/16")
-"""Where pseudo-nodes without containers have their addresses."""
+"""Time limit for building a pseudo-node; the probe has its own of 30 s."""
 
 _PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy", "all_proxy")
 _UPPER: Final = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
-# The kernel's switches, the value that forbids, and the command that allows again.
+# The kernel's switches, the value that forbids, and the value that allows again.
 _SWITCHES: Final = (
     ("kernel/apparmor_restrict_unprivileged_userns", 1, 0),
     ("kernel/unprivileged_userns_clone", 0, 1),
@@ -34,137 +35,127 @@ _SWITCHES: Final = (
 Route = tuple[ipaddress.IPv4Network, str]
 
 
-def namespaces(why_not: str | None, sysctls: Mapping[str, int]) -> Finding:
-    """Whether a pseudo-node of the local backend can have a network of its own.
+def why_no_namespaces() -> str | None:
+    """Why a pseudo-node cannot have a network of its own here; None where one was built."""
+    try:
+        return within(PROBE_S, isolation.why_not)
+    except TimeoutError:
+        return f"building one took more than {PROBE_S:.0f} s"
 
-    Args:
-        why_not: Why there can be none, or None.
-        sysctls: The kernel's switches that are there, by their path below /proc/sys.
-    """
-    if why_not is None:
-        what = "every pseudo-node gets a hostname and a network of its own"
-        return _finding("namespaces", Verdict.OK, what)
-    what = (
-        f"none ({short(why_not, 120)}): all local tasks share the loopback, links are not applied, "
-        "and TensorFlow's servers listen on every interface of this machine"
-    )
+
+def kernel_switches(proc: Path = Path("/proc/sys")) -> dict[str, int]:
+    """The switches for namespaces that this kernel has, by their path below /proc/sys."""
+    values = {path: number_in(proc / path) for path, _, _ in _SWITCHES}
+    return {path: value for path, value in values.items() if value is not None}
+
+
+def judge_namespaces(why_no_namespaces: str | None, switches: Mapping[str, int]) -> Outcome:
+    """Whether a pseudo-node of the local backend can have a network of its own."""
+    if why_no_namespaces is None:
+        return ok("every pseudo-node gets a hostname and a network of its own")
     closed = [
         f"{path.replace('/', '.')}={allows}"
         for path, forbids, allows in _SWITCHES
-        if sysctls.get(path) == forbids
+        if switches.get(path) == forbids
     ]
-    if "util-linux" in why_not:
-        mend = "`sudo apt-get install util-linux`"
-    elif "LAB_LOCAL_NAMESPACES" in why_not:
-        mend = "`unset LAB_LOCAL_NAMESPACES`"
+    if "util-linux" in why_no_namespaces:
+        fix = "`sudo apt-get install util-linux`"
+    elif "LAB_LOCAL_NAMESPACES" in why_no_namespaces:
+        fix = "`unset LAB_LOCAL_NAMESPACES`"
     elif closed:
-        mend = f"`sudo sysctl -w {' '.join(closed)}`"
+        fix = f"`sudo sysctl -w {' '.join(closed)}`"
     else:
-        mend = "inside a container, allow user namespaces to it; elsewhere, use containers"
-    return _finding("namespaces", Verdict.WARNING, what, mend)
+        fix = "inside a container, allow user namespaces to it; elsewhere, use containers"
+    return warning(
+        f"none ({short(why_no_namespaces, 120)}): all local tasks share the loopback, links are "
+        "not applied, and TensorFlow's servers listen on every interface of this machine",
+        fix,
+    )
 
 
-def ports(
-    plan: Plan | None, wanted: Sequence[int], check: Callable[[Sequence[int]], None]
-) -> Finding:
-    """Whether local tasks that share the loopback can have their ports.
+Ports = tuple[Sequence[int] | None, LabError | None]
+"""Ports that tasks need, None without a plan; and why one of them cannot be used."""
 
-    Args:
-        plan: The description, placed; None where there is none.
-        wanted: The ports; none where every pseudo-node has a network of its own.
-        check: Raises the error of the first one that cannot be had.
-    """
+
+def check_ports(plan: Plan | None, why_no_namespaces: str | None) -> Ports:
+    """The ports that local tasks need on the loopback. With namespaces they need none."""
     if plan is None:
-        return _finding("ports", Verdict.SKIPPED, "without a description none are known")
-    if not wanted:
-        return _finding("ports", Verdict.OK, "each pseudo-node has all of its own")
-    shown = str(wanted[0]) if len(wanted) == 1 else f"{wanted[0]} to {wanted[-1]}"
+        return None, None
+    if why_no_namespaces is None:
+        return [], None
+    wanted = layout.ports_of(layout.addresses_of(plan, Isolation.PROCESSES))
     try:
-        check(wanted)
+        check_free(wanted)
     except LabError as error:
-        return _finding("ports", Verdict.FAILED, error.what, error.mend, "a port is in use")
-    return _finding("ports", Verdict.OK, f"{shown} are free")
+        return wanted, error
+    return wanted, None
 
 
-def addresses(routes: Sequence[Route]) -> Finding:
-    """Whether this machine uses the addresses that pseudo-nodes have."""
-    same = [f"{net} by {device}" for net, device in routes if net.overlaps(LOCAL_RANGE)]
-    if not same:
-        return _finding("addresses", Verdict.OK, f"{LOCAL_RANGE} is used by nobody else")
-    return _finding(
-        "addresses",
-        Verdict.OK,
-        f"{LOCAL_RANGE} is also {short(', '.join(same))}: harmless, because pseudo-nodes have no "
-        "way out",
-    )
+def judge_ports(ports: Ports) -> Outcome:
+    """Whether local tasks that share the loopback can have their ports."""
+    wanted, error = ports
+    if wanted is None:
+        return skipped("without a description none are known")
+    if not wanted:
+        return ok("each pseudo-node has all of its own")
+    if error is not None:
+        return failed(error.what, error.mend, "a port is in use")
+    shown = str(wanted[0]) if len(wanted) == 1 else f"{wanted[0]} to {wanted[-1]}"
+    return ok(f"{shown} are free")
 
 
-def proxies(environ: Mapping[str, str], nodes: Sequence[str]) -> Finding:
-    """Whether a proxy would catch what TensorFlow's servers send each other.
-
-    gRPC asks the proxies of curl's lower-case variables, whatever lies in the cluster.
-
-    Args:
-        environ: This process's environment.
-        nodes: Host names of the description's nodes.
-    """
-    given = next((each for each in _PROXIES if environ.get(each)), None)
-    upper = next((each for each in _UPPER if environ.get(each)), None)
-    if given is None:
-        what = "none" if upper is None else f"{upper} alone, which gRPC does not read"
-        return Finding(AREA, "proxies", Verdict.OK, what)
-    spared = environ.get("no_grpc_proxy") or environ.get("no_proxy") or ""
-    hosts = {each.strip() for each in spared.split(",")}
-    shown = f"{given}={_without_password(environ[given])}"
-    missing = [node for node in (*nodes, "localhost") if node not in hosts]
-    if not missing or "*" in hosts:
-        return Finding(AREA, "proxies", Verdict.OK, f"{shown}, and no_proxy spares every node")
-    return Finding(
-        AREA,
-        "proxies",
-        Verdict.WARNING,
-        f"{shown}: lab keeps its tasks away from it, but gRPC in a program that you start by hand "
-        "asks it for the other tasks",
-        f"`export no_grpc_proxy={','.join(missing)}` before you start one by hand",
-    )
-
-
-# ---- Facts of this machine
-
-
-def routes_of(table: Path = Path("/proc/net/route")) -> list[Route]:
+def routes(table: Path = Path("/proc/net/route")) -> list[Route]:
     """This machine's IPv4 routes, without the default one, each with its device."""
-    try:
-        lines = table.read_text("ascii", "replace").splitlines()[1:]
-    except OSError:
-        return []  # not Linux
     found = []
-    for line in lines:
+    for line in text_of(table).splitlines()[1:]:
         fields = line.split()
         device, destination, mask = fields[0], fields[1], fields[7]
         prefix = int(mask, 16).bit_count()
         if prefix:
-            # The kernel prints addresses as they lie in memory.
+            # The kernel prints addresses in the byte order of its memory.
             number = int.from_bytes(int(destination, 16).to_bytes(4, "little"))
             found.append((ipaddress.IPv4Network((number, prefix), strict=False), device))
     return found
 
 
-def switches(proc: Path = Path("/proc/sys")) -> dict[str, int]:
-    """Those of the kernel's switches that this kernel has."""
-    found = {}
-    for path, _, _ in _SWITCHES:
-        try:
-            found[path] = int((proc / path).read_text("ascii"))
-        except (OSError, ValueError):
-            continue
-    return found
+def judge_addresses(routes: Sequence[Route]) -> Outcome:
+    """Whether this machine uses the addresses of pseudo-nodes."""
+    same = [f"{net} by {device}" for net, device in routes if net.overlaps(NETWORK)]
+    if not same:
+        return ok(f"{NETWORK} is not in use")
+    return ok(
+        f"{NETWORK} is also {short(', '.join(same))}: harmless, because pseudo-nodes have no "
+        "way out"
+    )
+
+
+def judge_proxies(environ: Mapping[str, str], plan: Plan | None) -> Outcome:
+    """Whether a proxy would intercept what TensorFlow's servers send each other.
+
+    gRPC uses the proxies of curl's lower-case variables, also inside a cluster.
+
+    Args:
+        environ: This process's environment.
+        plan: The plan: its nodes should be exempt.
+    """
+    given = next((each for each in _PROXIES if environ.get(each)), None)
+    if given is None:
+        upper = next((each for each in _UPPER if environ.get(each)), None)
+        return ok("none" if upper is None else f"{upper} alone, which gRPC does not read")
+    exempt = environ.get("no_grpc_proxy") or environ.get("no_proxy") or ""
+    nodes = [node.name for node in plan.nodes] if plan else []
+    hosts = {each.strip() for each in exempt.split(",")}
+    shown = f"{given}={_without_password(environ[given])}"
+    missing = [node for node in (*nodes, "localhost") if node not in hosts]
+    if not missing or "*" in hosts:
+        return ok(f"{shown}, and no_proxy exempts every node")
+    return warning(
+        f"{shown}: lab's own tasks do not use it, but gRPC in a program that you start by hand "
+        "asks it for the other tasks",
+        f"`export no_grpc_proxy={','.join(missing)}` before you start one by hand",
+    )
 
 
 def _without_password(url: str) -> str:
     parts = urlsplit(url)
     return short(f"{parts.scheme}://***@{parts.hostname}" if parts.username else url, 80)
-
-
-def _finding(name: str, verdict: Verdict, what: str, mend: str = "", blocks: str = "") -> Finding:
-    return Finding(AREA, name, verdict, what, mend, Need.LOCAL, blocks)

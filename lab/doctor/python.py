@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import struct
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
 import lab
-from lab.doctor.asking import Answer, ask
-from lab.doctor.model import Finding, Need, Verdict
+from lab.backends.local.processes import environ
+from lab.doctor.commands import CommandResult, run_command
+from lab.doctor.model import Outcome, failed, ok, warning
 from lab.task.text import short
+from lab.tf_versions import CURRENT
 
-AREA: Final = "Python"
 OLDEST: Final = (3, 11)
 UNTRIED: Final = (3, 14)
 """The first version that `lab` was not tried with."""
 
 IMPORT_S: Final = 60.0
-"""Seconds in which TensorFlow must be imported: 3 s on an idle machine, 10 s on a busy one."""
+"""Time limit for importing TensorFlow: 3 s on an idle machine, 10 s on a busy one."""
 
-_LAB: Final = "lab"
-_TENSORFLOW: Final = "tensorflow"
-_INSTALL: Final = "-m pip install --require-hashes -r requirements/"
-
+_INSTALL: Final = f"{sys.executable} -m pip install --require-hashes -r requirements/"
 _SCRIPT: Final = """\
 import json
 import tensorflow
@@ -39,124 +35,112 @@ print(json.dumps([tensorflow.__version__, cuda]))
 """
 
 
-def version(
-    found: Sequence[int] = tuple(sys.version_info[:3]), bits: int = struct.calcsize("P") * 8
-) -> Finding:
-    """Whether this Python can run `lab` and TensorFlow.
-
-    Args:
-        found: Its version.
-        bits: Size of its pointers.
-    """
-    what = f"{'.'.join(map(str, found))}, {bits} bit, {short(sys.executable)}"
-    mend = "install Python 3.11, 3.12 or 3.13, then `make install PYTHON=python3.11`"
-    if tuple(found) < OLDEST:
-        verdict, blocks = Verdict.FAILED, "Python is too old"
-    elif bits != 64:  # noqa: PLR2004
-        verdict, blocks = Verdict.FAILED, "Python has 32 bits"
-    elif tuple(found) >= UNTRIED:
-        return Finding(AREA, "version", Verdict.WARNING, f"{what}: lab was not tried with it", mend)
-    else:
-        return Finding(AREA, "version", Verdict.OK, what)
-    return Finding(AREA, "version", verdict, what, mend, blocks=blocks)
+def judge_version(python_version: tuple[int, ...], pointer_bits: int) -> Outcome:
+    """Whether this Python can run `lab` and TensorFlow."""
+    what = f"{'.'.join(map(str, python_version))}, {pointer_bits} bit, {short(sys.executable)}"
+    fix = "install Python 3.11, 3.12 or 3.13, then `make install PYTHON=python3.11`"
+    if python_version < OLDEST:
+        return failed(what, fix, "Python is too old")
+    if pointer_bits != 64:  # noqa: PLR2004
+        return failed(what, fix, "Python has 32 bits")
+    if python_version >= UNTRIED:
+        return warning(f"{what}: lab was not tried with it", fix)
+    return ok(what)
 
 
 def requirements(project: Path | None = None) -> list[str]:
-    """What `lab` requires, as `pyproject.toml` or its own installed metadata say.
+    """What `lab` requires: the list of `pyproject.toml`, or its own installed metadata.
 
     Args:
-        project: The directory of `pyproject.toml`; by default the one that `lab` lies in.
+        project: The directory of `pyproject.toml`; by default the one that contains `lab`.
     """
     file = (project or Path(lab.__file__).parents[1]) / "pyproject.toml"
     if file.is_file():
         described = tomllib.loads(file.read_text("utf-8")).get("project", {})
-        if described.get("name") == _LAB:
+        if described.get("name") == "lab":
             return list(described["dependencies"])
-    return metadata.requires(_LAB) or []
+    return metadata.requires("lab") or []
 
 
 def installed(package: str) -> str | None:
-    """The version of a package that is installed; None where there is none."""
+    """The installed version of a package; None where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 
 
-def packages(
-    required: Callable[[], Sequence[str]] = requirements,
-    version_of: Callable[[str], str | None] = installed,
-) -> Finding:
-    """Whether the packages of `lab` are there, at the versions that it was tried with."""
-    mend = f"`{sys.executable} {_INSTALL}host.txt`, or `make install`"
+def package_faults(
+    required: Sequence[str], version_of: Callable[[str], str | None] = installed
+) -> tuple[int, list[str]]:
+    """The number of packages that this machine needs, and what is wrong with them.
+
+    Args:
+        required: Requirements, as `pyproject.toml` lists them.
+        version_of: The installed version of a package.
+    """
     try:
-        # Imported here: it is one of those that may be missing.
+        # Imported here: it may itself be missing.
         from packaging.requirements import Requirement  # noqa: PLC0415
     except ModuleNotFoundError:
-        return Finding(
-            AREA, "packages", Verdict.FAILED, "packaging is missing", mend, blocks="packages"
-        )
+        return 1, ["packaging is missing"]
     faults = []
-    count = 0
-    for text in required():
-        requirement = Requirement(text)
-        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
-            continue
-        count += 1
+    needed = [
+        each
+        for each in map(Requirement, required)
+        if not each.marker or each.marker.evaluate({"extra": ""})
+    ]
+    for requirement in needed:
         found = version_of(requirement.name)
         if found is None:
             faults.append(f"{requirement.name} is missing")
         elif not requirement.specifier.contains(found, prereleases=True):
             faults.append(f"{requirement.name} {found} is not {requirement.specifier}")
+    return len(needed), faults
+
+
+def judge_packages(packages: tuple[int, Sequence[str]]) -> Outcome:
+    """Whether the packages of `lab` are installed, at the versions that it was tried with."""
+    needed, faults = packages
     if faults:
-        return Finding(
-            AREA, "packages", Verdict.FAILED, short("; ".join(faults)), mend, blocks="packages"
-        )
-    return Finding(AREA, "packages", Verdict.OK, f"all {count}, at the versions that lab asks for")
+        fix = f"`{_INSTALL}host.txt`, or `make install`"
+        return failed(short("; ".join(faults)), fix, "packages", stops=True)
+    return ok(f"all {needed}, at the versions that lab asks for")
 
 
-def tensorflow(pin: str, look: Callable[[], Answer | None] | None = None) -> tuple[Finding, bool]:
-    """Whether programs can import TensorFlow here, as the local backend has them do.
+def import_tensorflow() -> CommandResult | None:
+    """Import it in another process, without GPUs; None where it is not installed."""
+    if importlib.util.find_spec("tensorflow") is None:
+        return None
+    variables = {**environ(), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    return run_command([sys.executable, "-P", "-c", _SCRIPT], IMPORT_S, variables)
+
+
+def tensorflow_build(imported: CommandResult | None) -> tuple[str, str]:
+    """The version of an imported TensorFlow and of its CUDA; empty where it has none."""
+    if imported is None or imported.code != 0:
+        return "", ""
+    version, cuda = json.loads(imported.out.splitlines()[-1])
+    return version, cuda
+
+
+def judge_tensorflow(tensorflow: CommandResult | None) -> Outcome:
+    """Whether programs can import TensorFlow here, as the local backend runs them.
 
     Args:
-        pin: The version that `lab` was tried with, `2.21.*`.
-        look: Imports it; None where it is not installed.
-
-    Returns:
-        The finding, and whether that TensorFlow was built for CUDA.
+        tensorflow: How its import ended; None where it is not installed.
     """
-
-    def finding(verdict: Verdict, what: str, mend: str = "", blocks: str = "") -> Finding:
-        return Finding(AREA, "TensorFlow", verdict, what, mend, Need.LOCAL, blocks)
-
-    mend = f"`{sys.executable} {_INSTALL}tensorflow.txt`; containers have their own"
-    try:
-        answer = (look or import_tensorflow)()
-    except TimeoutError:
-        answer = Answer(None)
-    if answer is None:
-        return finding(Verdict.WARNING, "not installed", mend, "no TensorFlow"), False
-    if answer.code is None:
+    fix = f"`{_INSTALL}tensorflow.txt`; containers have their own"
+    if tensorflow is None:
+        return warning("not installed", fix, "no TensorFlow")
+    if tensorflow.code is None:
         what = f"importing it takes more than {IMPORT_S:.0f} s"
-        return finding(
-            Verdict.FAILED, what, "end what keeps this machine busy", "TensorFlow"
-        ), False
-    if answer.code != 0:
-        what = f"it cannot be imported: {short(answer.last, 200)}"
-        return finding(Verdict.FAILED, what, mend, "TensorFlow"), False
-    found, cuda = json.loads(answer.out.splitlines()[-1])
-    what = f"{short(found)}, built for {f'CUDA {short(cuda)}' if cuda else 'CPUs'}"
-    if not found.startswith(pin.removesuffix("*")):
-        return finding(Verdict.WARNING, f"{what}: lab was tried with {pin}", mend), bool(cuda)
-    return finding(Verdict.OK, what), bool(cuda)
-
-
-def import_tensorflow(timeout_s: float = IMPORT_S) -> Answer | None:
-    """Import it in a process of its own, away from the cards; None where it is not installed."""
-    if importlib.util.find_spec(_TENSORFLOW) is None:
-        return None
-    # Imported here: it is the backend's way to start a Python, and needs its packages.
-    from lab.backends.local.interpreter import environ  # noqa: PLC0415
-
-    variables = {**environ(), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    return partial(ask, environ=variables)([sys.executable, "-P", "-c", _SCRIPT], timeout_s)
+        return failed(what, "end what keeps this machine busy", "TensorFlow")
+    if tensorflow.code != 0:
+        what = f"it cannot be imported: {short(tensorflow.last_line, 200)}"
+        return failed(what, fix, "TensorFlow")
+    version, cuda = tensorflow_build(tensorflow)
+    what = f"{short(version)}, built for {f'CUDA {short(cuda)}' if cuda else 'CPUs'}"
+    if not version.startswith(CURRENT.pin.removesuffix("*")):
+        return warning(f"{what}: lab was tried with {CURRENT.pin}", fix)
+    return ok(what)

@@ -1,4 +1,4 @@
-"""The doctor's findings on a terminal: a line each as they come, grouped by area."""
+"""Findings on a terminal: each is printed as soon as it is known, grouped by area."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from lab.doctor.model import Finding, Report, Verdict
+from lab.doctor.model import Finding, Report, Status
 from lab.task.text import visible
 
-STYLES: Final[Mapping[Verdict, str]] = {
-    Verdict.OK: "green",
-    Verdict.WARNING: "yellow",
-    Verdict.FAILED: "bold red",
-    Verdict.SKIPPED: "dim",
+STYLES: Final[Mapping[Status, str]] = {
+    Status.OK: "green",
+    Status.WARNING: "yellow",
+    Status.FAILED: "bold red",
+    Status.SKIPPED: "dim",
 }
-_VERDICT: Final = max(map(len, Verdict))
+_STATUS: Final = max(map(len, Status))
 _NAME: Final = 18
 _NARROWEST: Final = 20
 
 
 class View:
-    """Writes to stdout; on a terminal a last line says what is looked at now."""
+    """Prints to stdout; on a terminal, a last line names the check that is being made."""
 
     def __init__(self) -> None:
         self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
@@ -34,7 +34,7 @@ class View:
 
     @contextmanager
     def watching(self) -> Iterator[Callable[[str], None]]:
-        """While this lasts, what it is told is shown below the findings."""
+        """A function that shows the name of a check below the findings, for a while."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             yield lambda _: None
             return
@@ -42,7 +42,7 @@ class View:
             yield lambda what: status.update(Text(f"looking at {what}"))
 
     def show(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Show findings as they come, and return them all."""
+        """Print findings as they come, and return them all."""
         shown = []
         for finding in findings:
             if finding.area != self._area:
@@ -57,34 +57,35 @@ class View:
         return shown
 
     def end(self, report: Report) -> None:
-        """Show what they come to."""
+        """Print the summary."""
         self._console.print()
         self._console.print(Text(visible(report.sentence()), style="bold"))
 
 
 def lines(finding: Finding, width: int | None) -> Iterator[Text]:
-    """A finding, and below it its mend.
+    """The lines of a finding: what was found, and below it the fix.
 
     Args:
         finding: What to show.
-        width: Columns of the terminal; None where nothing is to be wrapped.
+        width: Columns of the terminal; None for lines that are not wrapped.
     """
-    indent = " " * (2 + _VERDICT + 1 + _NAME + 1)
-    verdict = Text(f"  {finding.verdict:<{_VERDICT}} ", style=STYLES[finding.verdict])
-    faint = "dim" if finding.verdict is Verdict.SKIPPED else ""
-    begin = verdict.append(f"{visible(finding.name):<{_NAME}} ", style="default")
-    for line in _wrapped(visible(finding.what), width, len(indent)):
+    indent = " " * (2 + _STATUS + 1 + _NAME + 1)
+    outcome = finding.outcome
+    status = Text(f"  {outcome.status:<{_STATUS}} ", style=STYLES[outcome.status])
+    faint = "dim" if outcome.status is Status.SKIPPED else ""
+    begin = status.append(f"{visible(finding.name):<{_NAME}} ", style="default")
+    for line in _wrapped(visible(outcome.what), width, len(indent)):
         yield begin.append(line, style=faint or "default")
         begin = Text(indent)
-    if finding.mend:
+    if outcome.fix:
         begin = Text(f"{indent}→ ", style="cyan")
-        for line in _wrapped(visible(finding.mend), width, len(indent) + 2):
+        for line in _wrapped(visible(outcome.fix), width, len(indent) + 2):
             yield begin.append(line)
             begin = Text(f"{indent}  ", style="cyan")
 
 
 def _wrapped(text: str, width: int | None, indent: int) -> list[str]:
-    """Words are never broken, so that a path or a word of a command can be copied."""
+    """Wrap at blanks only, so that a path or an argument of a command can be copied."""
     if width is None:
         return [text]
     room = max(_NARROWEST, width - indent)

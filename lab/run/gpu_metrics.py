@@ -22,6 +22,7 @@ from lab.gpu import NvmlError
 from lab.run.progress import read_records
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
+from lab.task.files import append_whole
 from lab.threads import signals_blocked
 
 if TYPE_CHECKING:
@@ -319,13 +320,7 @@ def append_lines(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
     descriptor = os.open(path, flags, 0o644)
     try:
         size = _cut_half_line(descriptor)
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-        except OSError:
-            os.ftruncate(descriptor, size)
-            raise
+        append_whole(descriptor, data, size)
     finally:
         os.close(descriptor)
 

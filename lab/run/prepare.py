@@ -19,8 +19,7 @@ from lab.run.run_info import RunInfo, TaskRow, parameters_of
 from lab.run.standing import Standing
 from lab.run.store import RunDir
 from lab.task.checkpoints import copy_checkpoints, global_end, has_checkpoint
-from lab.task.experiments import Experiment, registered
-from lab.task.parameters import with_seed
+from lab.task.experiments import Experiment, registered, with_seed
 from lab.task.protocol import RunSpec, new_run_id
 
 _PACKAGES: Final = ("tensorflow", "tensorflow-cpu", "numpy", "docker", "pyroute2")

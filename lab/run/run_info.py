@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, TypedDict, TypeVar
 
 from lab.strict_json import dump, parse
-from lab.task.experiments import registered
-from lab.task.parameters import defaults, hyperparameters
+from lab.task.experiments import defaults, hyperparameters, registered
 from lab.task.protocol import TASK, ClusterSpec, Request, RunSpec, chief_of, nested, task_names
 from lab.task.states import State
 from lab.task.text import short

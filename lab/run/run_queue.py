@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends import Backend, Environment, Say
-from lab.backends.locking import Busy, locked
-from lab.backends.state_directory import state_directory
+from lab.backends.locking import Busy, locked, state_directory
 from lab.errors import LabError
 from lab.run.collect import status_in
 from lab.run.whereabouts import under_way

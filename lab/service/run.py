@@ -26,9 +26,8 @@ from lab.run.store import RunDir, find_run
 from lab.run.summary import Summary
 from lab.service.planning import PlanResult, Project, make_plan
 from lab.service.target import Target, find_target, run_in_turn
-from lab.task.experiments import Experiment
+from lab.task.experiments import Experiment, defaults, hyperparameters
 from lab.task.faults import Fault, concrete, parse
-from lab.task.parameters import defaults, hyperparameters
 from lab.task.policy import OnFailure, Policy
 from lab.task.protocol import READY_S, RunSpec
 from lab.task.when import parse_when

@@ -16,7 +16,7 @@ from lab.service.batches import Batch
 from lab.service.planning import Project
 from lab.service.run import RunOptions, prepare_run
 from lab.sweep.grid import Point, check_over, grid
-from lab.task.parameters import MAX_SEED, hyperparameters
+from lab.task.experiments import MAX_SEED, hyperparameters
 
 
 @dataclass(frozen=True, slots=True)

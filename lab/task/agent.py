@@ -22,18 +22,15 @@ from types import FrameType
 
 from lab.task import once
 from lab.task.child import adopt_orphans
-from lab.task.execution import Execution
+from lab.task.control import VolumeBusy, submit
+from lab.task.execution import POLL_S, Execution
 from lab.task.inbox import Inbox
 from lab.task.place import Place, PlaceError
 from lab.task.presence import Presence
 from lab.task.protocol import Request, Volume
 from lab.task.starter import Starter, starter_of
 from lab.task.voice import Voice
-from lab.task.volume import VolumeBusy, submit
 
-_POLL_S = 0.1
-_STEADY_POLL_S = 0.3  # a program's end wakes the agent at once
-_TOGETHER_POLL_S = 0.005  # a task: those that wait for each other are to begin together
 _SUBMIT_AGAIN_S = 1.0
 _EXIT_USAGE = 2
 
@@ -96,7 +93,9 @@ class Agent:
         self._stop = stop
         self._starter = starter
         self._volume = Volume(place.runs)
-        self._presence = Presence(place)
+        self._presence = Presence(
+            self._volume, place.task, node=place.node, address=place.address, gpus=place.gpus
+        )
         self._inbox = Inbox(self._volume, place.task, voice)
         self._execution: Execution | None = None
         self._own: Request | None = None  # what the leader has to submit
@@ -120,32 +119,20 @@ class Agent:
             while self._stop.reason is None:
                 self._presence.beat()
                 self._serve()
-                code = self._verdict.exit_code() if self._idle() and self._verdict else None
+                idle = self._execution is None
+                code = self._verdict.exit_code() if idle and self._verdict else None
                 if code is not None:
                     return self._conclude(code)
-                self._stop.wait(self._pause_s(), self._wakes())
+                if self._execution is None:
+                    self._stop.wait(POLL_S)
+                else:
+                    self._stop.wait(self._execution.pause_s, self._execution.wakes)
             self._wind_up(self._stop.reason)
         finally:
             if self._execution is not None:
                 self._execution.abort()
         self._presence.leave()
         return int(leads)
-
-    def _pause_s(self) -> float:
-        """How long nothing is looked at, unless something wakes the agent."""
-        if self._execution is None:
-            return _POLL_S
-        if self._execution.is_steady:
-            return _STEADY_POLL_S
-        if self._execution.is_waiting:
-            return min(_POLL_S, _TOGETHER_POLL_S * self._execution.tasks)
-        return _POLL_S
-
-    def _wakes(self) -> tuple[int, ...]:
-        return self._execution.wakes if self._execution is not None else ()
-
-    def _idle(self) -> bool:
-        return self._execution is None
 
     def _serve(self) -> None:
         if self._execution is None:
@@ -187,7 +174,7 @@ class Agent:
         self._execution.leave(reason)
         while not (self._execution.step() or self._execution.cannot_end):
             self._presence.beat()
-            self._stop.wait(_POLL_S, self._wakes())
+            self._stop.wait(POLL_S, self._execution.wakes)
             if self._stop.count > told:
                 told = self._stop.count
                 self._execution.leave(reason, grace_s=0.0)

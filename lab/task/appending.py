@@ -2,7 +2,11 @@
 
 An agent and the programs share one user, so a path is no boundary: a program can write to the
 records of any task, or remove them. So the agent remembers how long each of its files is and what
-it holds, and looks at the end whether that is what is there.
+it holds, and compares at the end.
+
+The volume may be full, or a disk fault has made it read-only. The program continues meanwhile. The
+agent buffers the lines in memory and writes them in order as soon as the volume accepts them. The
+task fails if that takes longer than `REFUSED_S`.
 """
 
 from __future__ import annotations
@@ -10,14 +14,23 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lab.task.files import replacing
+from lab.task.files import append_whole, open_regular, replacing
 
 if TYPE_CHECKING:
     from hashlib import _Hash
+
+REFUSED_S: Final = 8.0
+"""Seconds that an agent waits for a volume that refuses writes. This is shorter than the time after
+which the other agents count a silent agent as lost."""
+
+BUFFER_BYTES: Final = 16 * 2**20
+"""Bytes of one file that are buffered. Lines beyond that are dropped and counted."""
 
 _PIECE: Final = 1 << 20
 
@@ -37,20 +50,28 @@ class Written:
     @classmethod
     def of(cls, path: Path) -> Written:
         """What a file holds already; nothing where there is no regular file."""
+        try:
+            with open_regular(path) as file:
+                return cls._of(file.fileno())
+        except (OSError, ValueError):
+            return cls()
+
+    @classmethod
+    def _of(cls, descriptor: int) -> Written:
         found = cls()
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            return found
-        try:
-            while stat.S_ISREG(os.fstat(descriptor).st_mode) and (
-                piece := os.pread(descriptor, _PIECE, found.size)
-            ):
-                found.size += len(piece)
-                found.digest.update(piece)
-        finally:
-            os.close(descriptor)
+        for piece in _pieces(descriptor):
+            found.add(piece)
         return found
+
+    def add(self, data: bytes | bytearray) -> None:
+        """Count bytes that were appended."""
+        self.size += len(data)
+        self.digest.update(data)
+
+    def is_in(self, descriptor: int) -> bool:
+        """Whether an open file holds this, and nothing else."""
+        same_size = os.fstat(descriptor).st_size == self.size
+        return same_size and self._of(descriptor).sha256 == self.sha256
 
     @property
     def sha256(self) -> str:
@@ -64,80 +85,101 @@ class Appender:
     Attributes:
         altered: Whether another process has changed, moved or removed the file; known once it is
             closed.
+        lost: The number of lines that were dropped, or were still buffered at `close`.
     """
 
-    def __init__(self, path: Path, written: Written | None = None) -> None:
+    def __init__(
+        self, path: Path, written: Written | None = None, *, limit: int = BUFFER_BYTES
+    ) -> None:
         """Open the file.
 
         Args:
             path: It.
             written: What was appended to it before, and will be; None: nothing.
+            limit: The size of the buffer in bytes.
 
         Raises:
             OSError: It cannot be opened: a directory is in its place.
         """
         self._path = path
         self._written = Written() if written is None else written
-        self._is_torn = False  # half a line stands at its end
+        self._limit = limit
+        self._waiting = bytearray()
+        self._refused_at: float | None = None
+        self._error: OSError | None = None
+        self._is_torn = False  # half a line may stand at its end
         self.altered = False
+        self.lost = 0
         path.parent.mkdir(exist_ok=True)
         if _is_something_else(path):
             path.unlink()
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
         self._descriptor = os.open(path, flags, 0o644)
 
-    def append(self, data: bytes) -> None:
-        """Write whole lines.
+    @property
+    def fault(self) -> OSError | None:
+        """The last error, if writes have failed for `REFUSED_S`; otherwise None."""
+        lasted = self._refused_at is not None and time.monotonic() - self._refused_at >= REFUSED_S
+        return self._error if lasted else None
 
-        Raises:
-            OSError: They could not be written; what was written of them is taken back.
-        """
-        view = memoryview(data)
-        if self._is_torn:
-            self._take_back()
+    @property
+    def is_waiting(self) -> bool:
+        """Whether lines are buffered."""
+        return bool(self._waiting)
+
+    def append(self, data: bytes) -> None:
+        """Write whole lines now, or buffer them."""
+        if len(self._waiting) + len(data) > self._limit:
+            self.lost += data.count(b"\n")
+        else:
+            self._waiting += data
+        self.flush()
+
+    def flush(self) -> None:
+        """Try to write the buffered lines."""
+        if not self._waiting:
+            return
         try:
-            while view:
-                view = view[os.write(self._descriptor, view) :]
-        except OSError:
-            self._is_torn = True
             self._take_back()
-            raise
-        self._written.size += len(data)
-        self._written.digest.update(data)
+            self._is_torn = True
+            append_whole(self._descriptor, bytes(self._waiting), self._written.size)
+        except OSError as error:
+            self._error = error
+            self._refused_at = self._refused_at or time.monotonic()
+            return
+        self._is_torn = False
+        self._written.add(self._waiting)
+        self._waiting.clear()
+        self._refused_at = self._error = None
 
     def close(self) -> None:
-        """Put it on the disk, see whether it holds what was appended, and close it.
+        """Put the file on the disk, compare it with what was appended, and close it.
 
-        A file that was moved or removed, and not changed, is put back to its place.
+        Lines that are still buffered are lost. A file that was moved or removed, and not changed,
+        is put back to its place.
 
         Raises:
-            OSError: The disk did not take it.
+            OSError: Lines are lost, or the disk did not take the file.
         """
+        self.flush()
+        self.lost += self._waiting.count(b"\n")
         try:
-            if self._is_torn:
-                self._take_back()
+            self._take_back()
             os.fsync(self._descriptor)
-            is_whole = self._is_whole()
+            is_whole = self._written.is_in(self._descriptor)
             is_there = self._is_there()
             self.altered = not (is_whole and is_there)
             if is_whole and not is_there:
                 self._put_back()
         finally:
             os.close(self._descriptor)
+        if self._waiting and self._error is not None:
+            raise self._error
 
     def _take_back(self) -> None:
-        os.ftruncate(self._descriptor, self._written.size)
-        self._is_torn = False
-
-    def _is_whole(self) -> bool:
-        """Whether the open file holds what was appended, and nothing else."""
-        if os.fstat(self._descriptor).st_size != self._written.size:
-            return False
-        digest, at = hashlib.sha256(), 0
-        while piece := os.pread(self._descriptor, _PIECE, at):
-            digest.update(piece)
-            at += len(piece)
-        return digest.digest() == self._written.digest.digest()
+        if self._is_torn:
+            os.ftruncate(self._descriptor, self._written.size)
+            self._is_torn = False
 
     def _is_there(self) -> bool:
         """Whether the path still leads to the open file."""
@@ -150,9 +192,15 @@ class Appender:
     def _put_back(self) -> None:
         self._path.parent.mkdir(exist_ok=True)
         with replacing(self._path) as file:
-            at = 0
-            while piece := os.pread(self._descriptor, _PIECE, at):
-                at += file.write(piece)
+            file.writelines(_pieces(self._descriptor))
+
+
+def _pieces(descriptor: int) -> Iterator[bytes]:
+    """What an open file holds, wherever its position is."""
+    at = 0
+    while piece := os.pread(descriptor, _PIECE, at):
+        yield piece
+        at += len(piece)
 
 
 def _is_something_else(path: Path) -> bool:

@@ -27,17 +27,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.task.checkpoints import copy_checkpoints, global_end, has_checkpoint
-from lab.task.experiments import EXPERIMENTS
+from lab.task.control import VolumeBusy, requests, state_of, submit
+from lab.task.experiments import EXPERIMENTS, defaults, hyperparameters, with_seed
 from lab.task.faults import parse, resolve_all
 from lab.task.once import OnceError, arguments, request_of
-from lab.task.parameters import defaults, hyperparameters, with_seed
 from lab.task.policy import outcome
 from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.results import records_of, unexpected
 from lab.task.states import State
 from lab.task.statuses import Statuses
 from lab.task.text import LONGEST_REASON, short
-from lab.task.volume import VolumeBusy, requests, state_of, submit
 
 _POLL_S: Final = 0.5
 _EXIT_USAGE: Final = 2
@@ -52,12 +51,10 @@ class Autorun:
 
     Attributes:
         request: The request, with a run id, a seed and the faults drawn.
-        digest: The digest of the two variables.
         skipped: The faults that need a client, because they act on a network.
     """
 
     request: Request
-    digest: str
     skipped: tuple[str, ...] = ()
 
     @classmethod
@@ -93,7 +90,7 @@ class Autorun:
             faults=tuple(fault.text for fault in drawn if not fault.kind.on_network),
         )
         asked = replace(request, spec=spec, autorun=digest)
-        return cls(asked, digest, tuple(each.text for each in drawn if each.kind.on_network))
+        return cls(asked, tuple(each.text for each in drawn if each.kind.on_network))
 
 
 def _json(environ: Mapping[str, str], name: str) -> dict[str, Any]:
@@ -122,7 +119,7 @@ def train(autorun: Autorun, volume: Volume, say: Print, sleep: Callable[[float],
     Raises:
         OSError: The volume cannot be used.
     """
-    last = _last(volume, autorun.digest)
+    last = _last(volume, autorun.request.autorun)
     if last is not None and not state_of(volume, last).ended:
         say(f"run {last.run_id} is under way")
         _follow(volume, last, sleep)

@@ -11,9 +11,16 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
+
+OOM_COUNTERS: Final = (
+    Path("/sys/fs/cgroup/memory.events"),  # cgroup v2
+    Path("/sys/fs/cgroup/memory/memory.oom_control"),  # cgroup v1
+)
 
 # Of <sys/prctl.h>.
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 
 _LINUX = sys.platform == "linux"
@@ -36,6 +43,12 @@ def die_with(parent: int) -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def name_process(name: str) -> None:
+    """Set the name that `ps -o comm` and `top` show of this process. Linux only."""
+    assert _libc is not None  # noqa: S101 (narrows the type)
+    _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 class Program:
@@ -125,3 +138,21 @@ def _children() -> list[int]:
         if int(fields[1]) == me:
             found.append(int(path.parent.name))
     return found
+
+
+def oom_kills(counters: Sequence[Path] = OOM_COUNTERS) -> int | None:
+    """How often the kernel has killed a process of this cgroup for lack of memory; None: unknown.
+
+    Args:
+        counters: Files with a line `oom_kill N`; the first that has one counts.
+    """
+    for path in counters:
+        try:
+            lines = path.read_text(encoding="ascii").splitlines()
+        except (OSError, UnicodeDecodeError):
+            continue
+        for line in lines:
+            name, _, count = line.partition(" ")
+            if name == "oom_kill" and count.isdecimal():
+                return int(count)
+    return None

@@ -19,7 +19,9 @@ from typing import BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-SHIPPED: Final = Path(__file__).parents[1] / "datasets" / "mnist"
+import lab
+
+SHIPPED: Final = Path(lab.__file__).parent / "datasets" / "mnist"
 CHECKSUMS: Final = "SHA256SUMS"
 
 SIDE: Final = 28

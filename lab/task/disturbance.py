@@ -12,15 +12,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from lab.task.control import injected_faults, read_fault
 from lab.task.faults import DONE, OVER, Fault, Kind, concrete, due, hits
 from lab.task.files import write_atomically
 from lab.task.protocol import Volume
 from lab.task.text import short
-from lab.task.told_faults import read, told_of
 
 _PERIOD_S: Final = 0.1
 """A slowed program runs for a share of each such time, and stands still for the rest of it."""
@@ -105,19 +104,6 @@ class Brake:
             self.victim.signal(signal.SIGCONT if run else signal.SIGSTOP)
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A fault that has not come yet.
-
-    Attributes:
-        key: A name that it keeps in every life of the agent.
-        fault: The fault.
-    """
-
-    key: str
-    fault: Fault
-
-
 class Disturbances:
     """The faults of one run, as one task's agent looks at them ten times a second.
 
@@ -151,7 +137,7 @@ class Disturbances:
         self._node = node
         self._folder = volume.faults(run_id)
         self._monotonic = monotonic
-        self._waiting: list[_Waiting] = []
+        self._waiting: dict[str, Fault] = {}  # by names that they keep in every life of the agent
         self._told: set[int] = set()
         self._stamp: int | None = None  # of the folder, when it was last read
         self._holding: list[tuple[float, Fault]] = []  # until when, and what
@@ -176,9 +162,9 @@ class Disturbances:
             A line for the records for each fault that came or is over: `fault: kill worker-1`.
         """
         self._look()
-        for waiting in list(self._waiting):
-            if due(waiting.fault, elapsed_s, global_step) and self._do(waiting, program):
-                self._waiting.remove(waiting)
+        for key, fault in list(self._waiting.items()):
+            if due(fault, elapsed_s, global_step) and self._do(key, fault, program):
+                del self._waiting[key]
         self._end()
         said, self._said = self._said, []
         return said
@@ -210,11 +196,11 @@ class Disturbances:
         # What comes within the same tick of the clock would leave the same stamp.
         is_young = abs(time.time() - stamp / 1e9) < _YOUNG_S
         self._stamp = None if is_young else stamp
-        for number, path in told_of(self._folder).items():
+        for number, path in injected_faults(self._folder).items():
             if number not in self._told:
                 self._told.add(number)
                 with self._leaving_out():
-                    self._take(f"{number}", read(path))
+                    self._take(f"{number}", read_fault(path))
 
     @contextlib.contextmanager
     def _leaving_out(self) -> Iterator[None]:
@@ -227,15 +213,16 @@ class Disturbances:
     def _take(self, key: str, fault: Fault) -> None:
         """Put a fault among those that wait, if it is this task's part and was not done before."""
         if hits(fault, self._task, self._node) and not self._note(key).exists():
-            self._waiting.append(_Waiting(key, fault))
+            self._waiting[key] = fault
 
-    def _do(self, waiting: _Waiting, program: Victim | None) -> bool:
+    def _do(self, key: str, fault: Fault, program: Victim | None) -> bool:
         """Do one fault; False where there is no program to do it to."""
-        fault = waiting.fault
         if not fault.kind.on_network and (program is None or program.ended()):
             return False
         # Noted first: whatever it does to this agent, it does it once.
-        self._put_down(waiting)
+        done = {"fault": fault.text, "time_unix": round(time.time(), 3)}
+        with contextlib.suppress(OSError):  # a fault comes also where the disk is full
+            write_atomically(self._note(key), json.dumps(done), durable=False)
         if program is not None and fault.kind in _SENT:
             program.signal(_SENT[fault.kind])
         elif program is not None and not fault.kind.on_network:
@@ -255,12 +242,6 @@ class Disturbances:
         now = self._monotonic()
         self._said += [f"{OVER}{each.text}" for until, each in self._holding if until <= now]
         self._holding = [(until, each) for until, each in self._holding if until > now]
-
-    def _put_down(self, waiting: _Waiting) -> None:
-        done = {"fault": waiting.fault.text, "time_unix": round(time.time(), 3)}
-        # A disk that is full keeps nobody from having his fault.
-        with contextlib.suppress(OSError):
-            write_atomically(self._note(waiting.key), json.dumps(done), durable=False)
 
     def _note(self, key: str) -> Path:
         return self._folder / self._task / f"{key}.json"

@@ -9,29 +9,29 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lab.task import command, memory, verdicts
-from lab.task.appending import Written
-from lab.task.buffering import REFUSED_S
-from lab.task.child import Program
+from lab.task import command, verdicts
+from lab.task.appending import REFUSED_S, Written
+from lab.task.child import Program, oom_kills
 from lab.task.disturbance import Disturbances
 from lab.task.files import write_atomically
 from lab.task.forked import ForkedProgram
 from lab.task.gate import Gate, highest_step
 from lab.task.identity import Identity
 from lab.task.output import Output
-from lab.task.own_status import OwnStatus
 from lab.task.place import Place
 from lab.task.presence import Pulses
 from lab.task.protocol import Attempt, Request, TaskStatus, Volume
 from lab.task.stall import Stall
 from lab.task.starter import WAITS, Starter
 from lab.task.states import Cause, State
-from lab.task.statuses import Statuses
-from lab.task.stopping import GRACE_S, Stopping
+from lab.task.statuses import OwnStatus, Statuses
 from lab.task.text import LONGEST_REASON, short
-from lab.task.verdicts import Verdict
+from lab.task.verdicts import GRACE_S, Stopping, Verdict
 from lab.task.voice import Voice
 
+POLL_S = 0.1
+_STEADY_POLL_S = 0.3  # a program's end wakes the agent at once
+_TOGETHER_POLL_S = 0.005  # a task: those that wait for each other begin together
 _DRAIN_S = 3.0
 _EARLIER = 5  # attempts that a status tells of: it has to stay within a block of the disk
 
@@ -80,6 +80,8 @@ class Execution:
             Written.of(self._volume.records(request.run_id, place.task)),
             Written.of(self._volume.log(request.run_id, place.task)),
         )
+        self._word = self._volume.start(request.run_id, place.task)
+        self._kill = self._volume.kill(request.run_id)
         self._to_start = True  # the program is to be started as soon as the gate is open
         self._waits_for = ""  # why it is not training yet, in words
         self._joins_at = ""  # the step that its program waits for by itself, in words
@@ -89,32 +91,22 @@ class Execution:
         self._oom_kills: int | None = None  # before the program was started
         self._leaves = False  # this agent is told to go, and may come back
         self._has_left = False
-        self._is_steady = False
+        self._is_steady = False  # training goes on and nothing is due
 
     @property
-    def run_id(self) -> str:
-        """The run."""
-        return self._request.run_id
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether training goes on and nothing is due, so that a look now and then will do."""
-        return self._is_steady
+    def pause_s(self) -> float:
+        """Seconds until the next look, unless something wakes the agent."""
+        if self._is_steady:
+            return _STEADY_POLL_S
+        is_waiting = self._now.state is State.READY and bool(self._waits_for)
+        if is_waiting and self._request.spec.waits:
+            return min(POLL_S, _TOGETHER_POLL_S * len(self._request.tasks()))
+        return POLL_S
 
     @property
     def cannot_end(self) -> bool:
         """Whether the task has ended, and this cannot be written to the volume."""
         return self._now.state.ended and self._status.refused_s >= REFUSED_S
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether its program is ready, and waits for the others to be."""
-        return self._now.state is State.READY and bool(self._waits_for) and self._request.spec.waits
-
-    @property
-    def tasks(self) -> int:
-        """How many tasks the run has."""
-        return len(self._request.tasks())
 
     @property
     def wakes(self) -> tuple[int, ...]:
@@ -246,10 +238,10 @@ class Execution:
             os.close(program.output)
             raise
         self._program = program
-        self._oom_kills = memory.kills()
+        self._oom_kills = oom_kills()
         self._output.start()
         name = command.program_path(place, request).name
-        self._voice.say(f"run {self.run_id}: {name} has started{how and f', {how}'}")
+        self._say(f"{name} has started{how and f', {how}'}")
         if self._now.attempt:
             self._output.note(f"attempt {self._now.attempt} begins: {self._now.reason}")
         self._status.write(
@@ -264,8 +256,7 @@ class Execution:
 
     def _let_train(self, seen: Mapping[str, TaskStatus]) -> None:
         """Give the program the word to train as soon as it may."""
-        word = self._volume.start(self.run_id, self._place.task)
-        if self._output is None or not self._request.spec.waits or word.exists():
+        if self._output is None or not self._request.spec.waits or self._word.exists():
             at = None if self._now.state is State.TRAINING else self._gate.joins_at(seen)
             self._waits_for = ""
             self._joins_at = f"joins at step {at:,}" if at else ""
@@ -273,8 +264,8 @@ class Execution:
             self._waits_for = self._gate.waits_for(seen) if self._output.started else ""
         else:
             try:
-                word.parent.mkdir(exist_ok=True)
-                write_atomically(word, str(self._gate.joins_at(seen) or ""), durable=False)
+                self._word.parent.mkdir(exist_ok=True)
+                write_atomically(self._word, str(self._gate.joins_at(seen) or ""), durable=False)
                 self._refused_at = None
             except OSError as error:
                 self._refused_at = self._refused_at or time.monotonic()
@@ -291,7 +282,7 @@ class Execution:
     def _count(self, ended: Attempt) -> None:
         """Begin a further attempt, which gets a word of its own."""
         with contextlib.suppress(OSError):  # what fails to be written is told
-            self._volume.start(self.run_id, self._place.task).unlink(missing_ok=True)
+            self._word.unlink(missing_ok=True)
         peers = self._statuses.refresh().values() if self._request.spec.gang else ()
         attempt = max([self._now.attempt + 1, *(peer.attempt for peer in peers)])
         self._status.write(
@@ -337,7 +328,7 @@ class Execution:
             return
         step = highest_step(self._request, seen)
         for line in self._disturbances.step(self._program, self._gate.elapsed_s, step):
-            self._voice.say(f"run {self.run_id}: {line}")
+            self._say(line)
             if self._output is not None:
                 self._output.note(line)
 
@@ -350,10 +341,8 @@ class Execution:
             self.stop(self._cannot_write(None))
         elif mine.state is State.LOST:
             self.stop(Verdict(State.LOST, mine.reason, Cause.NODE_LOST))
-        elif (reason := verdicts.asked(self._volume.kill(self.run_id))) is not None:
-            self.stop(Verdict(State.CANCELLED, reason, Cause.INTERRUPTED), grace_s=0.0)
-        elif (reason := verdicts.asked(self._volume.cancel(self.run_id))) is not None:
-            self.stop(Verdict(State.CANCELLED, reason, Cause.INTERRUPTED))
+        elif (cancelled := self._asked()) is not None:
+            self.stop(cancelled, grace_s=0.0 if self._kill.exists() else GRACE_S)
         elif reason := verdicts.trouble(request, self._place.task, seen):
             self.stop(Verdict(State.CANCELLED, reason, Cause.PEER_LOST))
         elif self._serves() and self._others_ended(seen):
@@ -371,7 +360,7 @@ class Execution:
 
     def _press(self, seen: Mapping[str, TaskStatus]) -> None:
         """A verdict stands and the program has not ended: tell it, and then end it."""
-        if self._volume.kill(self.run_id).exists():
+        if self._kill.exists():
             self.stop(Verdict(State.CANCELLED), grace_s=0.0)
         if self._program is not None:
             self._stopping.press(self._program, alone=self._others_ended(seen))
@@ -386,7 +375,7 @@ class Execution:
     def _declare_lost(self, seen: Mapping[str, TaskStatus]) -> None:
         # If the volume refuses writes, the next step tries again.
         with contextlib.suppress(OSError):
-            self._pulses.declare_lost(self._volume, self.run_id, seen)
+            self._pulses.declare_lost(self._volume, self._request.run_id, seen)
 
     # ---- the end
 
@@ -425,29 +414,33 @@ class Execution:
 
     def _judge(self, code: int, output: Output) -> Verdict | None:
         """How the task ends whose program failed without being stopped; None: it starts again."""
-        for asked in (self._volume.kill(self.run_id), self._volume.cancel(self.run_id)):
-            if (reason := verdicts.asked(asked)) is not None:
-                return Verdict(State.CANCELLED, reason, Cause.INTERRUPTED)
-        failed = verdicts.failed(code, output, oom=memory.kills() != self._oom_kills)
+        if (cancelled := self._asked()) is not None:
+            return cancelled
+        failed = verdicts.failed(code, output, oom=oom_kills() != self._oom_kills)
         if self._again is not None:
             self._start_again(self._again, Cause.PEER_LOST)
         elif verdicts.may_start_again(self._request, self._now, self._statuses.refresh()):
-            self._voice.say(f"run {self.run_id}: {failed.reason}; it is started again")
+            self._say(f"{failed.reason}; it is started again")
             self._start_again(failed.reason, failed.cause)
         else:
             return failed
         return None
 
-    def _is_asked(self) -> bool:
-        """Whether the user has asked the run to end."""
-        paths = (self._volume.cancel(self.run_id), self._volume.kill(self.run_id))
-        return any(path.exists() for path in paths)
+    def _asked(self) -> Verdict | None:
+        """The end that the user has asked for, if so."""
+        for path in (self._kill, self._volume.cancel(self._request.run_id)):
+            if (reason := verdicts.asked(path)) is not None:
+                return Verdict(State.CANCELLED, reason, Cause.INTERRUPTED)
+        return None
+
+    def _say(self, line: str) -> None:
+        self._voice.say(f"run {self._request.run_id}: {line}")
 
     def _cannot_write(self, error: OSError | None) -> Verdict:
         return verdicts.cannot_write(self._place.runs, error)
 
     def _end(self, verdict: Verdict) -> None:
-        if self._leaves and verdict.cause is Cause.INTERRUPTED and not self._is_asked():
+        if self._leaves and verdict.cause is Cause.INTERRUPTED and self._asked() is None:
             # Its agent may come back, and go on with a further attempt; if not, the others notice.
             self._has_left = True
             return
@@ -467,4 +460,4 @@ class Execution:
         )
         self._status.write(ended)
         why = f": {verdict.reason}" if verdict.reason else ""
-        self._voice.say(f"run {self.run_id}: {verdict.state}{why}")
+        self._say(f"{verdict.state}{why}")

@@ -6,30 +6,28 @@ environment is started with `LAB_EXPERIMENT` and no helper.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from argparse import ArgumentTypeError
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
-from lab.task.flags import amount, boolean, one_of, positive, rate, share, whole
 from lab.task.policy import FAIL, RESTARTS, OnFailure, Policy
+from lab.task.program_flags import (
+    TRAINING_FLAGS,
+    ProgramFlag,
+    amount,
+    boolean,
+    one_of,
+    positive,
+    rate,
+)
 
 if TYPE_CHECKING:
     from lab.task.protocol import RunSpec
 
+__all__ = ["EXPERIMENTS", "Experiment", "ProgramFlag", "defaults", "hyperparameters", "misfit"]
 
-@dataclass(frozen=True, slots=True)
-class ProgramFlag:
-    """One flag of a training program, so that it can be checked before anything starts.
-
-    Attributes:
-        help: What it does, in one line.
-        parse: Reads a value as the program will; raises ArgumentTypeError.
-        is_switch: Whether it may stand without a value.
-    """
-
-    help: str
-    parse: Callable[[str], object] = str
-    is_switch: bool = False
+MAX_SEED: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class Experiment:
     name: str
     program: str
     summary: str
-    jobs: tuple[str, ...]
+    jobs: tuple[str, ...] = ("ps", "worker")
     counts: Mapping[str, int] = field(default_factory=dict)
     cluster: str = ""
     services: tuple[str, ...] = ("ps",)
@@ -109,151 +107,169 @@ def registered(spec: RunSpec) -> Experiment | None:
     return None if spec.own else EXPERIMENTS.get(spec.experiment)
 
 
-Flags = Mapping[str, ProgramFlag]
+def with_seed(experiment: Experiment, argv: Sequence[str]) -> tuple[str, ...]:
+    """The same words with a seed among them, drawn if none was given, so that it is recorded."""
+    if "seed" not in experiment.flags or "seed" in hyperparameters(experiment, argv):
+        return tuple(argv)
+    import secrets  # noqa: PLC0415  (it is slow to import, and few commands need it)
 
-_MODEL: Final[Flags] = {
-    "model": ProgramFlag("the model: softmax or mlp", one_of("softmax", "mlp")),
-}
-_STEPS: Final[Flags] = {
-    "global_steps": ProgramFlag("stop at this global step, not by epochs", whole),
-    "batch_size": ProgramFlag("images in a batch", positive),
-    "learning_rate": ProgramFlag("step width of the gradient descent", rate),
-    "seed": ProgramFlag("seed of initial weights and batches (default: drawn)", whole),
-    "record_every": ProgramFlag("local steps from one record to the next", positive),
-}
-_TRAINING: Final[Flags] = {
-    **_MODEL,
-    "epochs": ProgramFlag("passes over the training images", positive),
-    **_STEPS,
-}
-_SERVER: Final[Flags] = {
-    "gpu_memory_fraction": ProgramFlag("share of each GPU's memory that a task takes", share),
-}
-_MNIST_FLAGS: Final[Flags] = {
-    **_TRAINING,
-    **_SERVER,
-    "ps_strategy": ProgramFlag(
-        "variables on several ps: round_robin or greedy", one_of("round_robin", "greedy")
-    ),
-    "checkpoint_dir": ProgramFlag("where checkpoints are kept, as a task sees it"),
-    "checkpoint_every": ProgramFlag("seconds from one checkpoint to the next", rate),
-    "log_device_placement": ProgramFlag("print where each operation runs", boolean, is_switch=True),
-}
-_SPLIT: Final[Flags] = {
+    return (f"--seed={secrets.randbelow(MAX_SEED)}", *argv)
+
+
+def defaults(experiment: Experiment) -> dict[str, Any]:
+    """What the program takes where nothing is given, as far as it does not depend on the model."""
+    return {
+        name: flag.default for name, flag in experiment.flags.items() if flag.default is not None
+    }
+
+
+def hyperparameters(experiment: Experiment, argv: Sequence[str]) -> dict[str, Any]:
+    """The program's flags among its words, with their values; the last one of a name counts."""
+    found: dict[str, Any] = {}
+    words = list(argv)
+    for position, word in enumerate(words):
+        name, equals, raw = word.removeprefix("--").partition("=")
+        flag = experiment.flags.get(name)
+        if flag is None or not word.startswith("--"):
+            continue
+        if not equals:
+            following = words[position + 1 : position + 2]
+            raw = "true" if flag.is_switch or not following else following[0]
+        try:
+            value = flag.parse(raw)
+        except (ValueError, ArgumentTypeError):  # behind `--`, unchecked: the program refuses it
+            value = raw
+        found[name] = value if isinstance(value, int | float | str | bool) else str(value)
+    return found
+
+
+_FLAGS: Final[Mapping[str, ProgramFlag]] = {
+    **TRAINING_FLAGS,
     "towers": ProgramFlag("GPUs among which a batch is split (default: all)", positive),
-}
-_COMPARED: Final[Flags] = {
     "compare_steps": ProgramFlag("steps that are compared with those of one process", positive),
-}
-_FAST_FLAGS: Final[Flags] = {
-    **{name: flag for name, flag in _TRAINING.items() if name != "model"},
-    **_SPLIT,
     "steps_per_call": ProgramFlag("steps in one call", positive),
     "one_core": ProgramFlag("each task on one core: true or false", boolean),
-}
-_UNROLLED_FLAGS: Final[Flags] = {
-    **_FAST_FLAGS,
-    **_SERVER,
-    "log_device_placement": _MNIST_FLAGS["log_device_placement"],
     "fetch": ProgramFlag("steps that are told of: recorded or every", one_of("recorded", "every")),
     "packed": ProgramFlag("all parameters in one message: true or false", boolean),
-}
-_SYNC_FLAGS: Final[Flags] = {
     "replicas_to_aggregate": ProgramFlag("gradients in one update", positive),
-}
-_ALL_REDUCE_FLAGS: Final[Flags] = {
-    "strategy": ProgramFlag("mirrored or multiworker", one_of("mirrored", "multiworker")),
     "cpu_replicas": ProgramFlag("replicas where there is no GPU", positive),
-}
-_TOWERS_FLAGS: Final[Flags] = {
-    "checkpoint_dir": _MNIST_FLAGS["checkpoint_dir"],
-    "towers": ProgramFlag("towers where there is no GPU", positive),
     "summary_every": ProgramFlag("steps from one summary, and one line, to the next", positive),
     "records": ProgramFlag("where to keep the TFRecords, as a task sees it"),
-}
-_STALENESS_FLAGS: Final[Flags] = {
     "pause": ProgramFlag("seconds for which a worker holds its gradients", amount),
+    "steps": ProgramFlag("steps of the gradient descent", positive),
 }
-_ESTIMATOR_FLAGS: Final[Flags] = {
-    "checkpoint_dir": _MNIST_FLAGS["checkpoint_dir"],
-    "checkpoint_every": _MNIST_FLAGS["checkpoint_every"],
-    "strategy": ProgramFlag("none, or mirrored", one_of("none", "mirrored")),
-    "cpu_replicas": ProgramFlag("replicas where there is no GPU", positive),
-}
+
+
+def _flags(*names: str, **others: ProgramFlag) -> Mapping[str, ProgramFlag]:
+    return {name: _FLAGS[name] for name in names} | others
+
+
+_STEPS: Final = ("global_steps", "batch_size", "learning_rate", "seed", "record_every")
+_TRAINING: Final = ("model", "epochs", *_STEPS)
+_MNIST: Final = (
+    *_TRAINING,
+    "gpu_memory_fraction",
+    "ps_strategy",
+    "checkpoint_dir",
+    "checkpoint_every",
+    "log_device_placement",
+)
+_FAST: Final = ("epochs", *_STEPS, "towers", "steps_per_call", "one_core")
+
+_ASYNC: Final = Experiment(
+    name="async",
+    program="mnist_async.py",
+    summary="every worker updates the shared parameters on its own, at once",
+    lesson="async.md",
+    flags=_flags(*_MNIST, "towers"),
+    steps_add_up=True,
+    joins_at_step=True,
+)
+_SYNC: Final = Experiment(
+    name="sync",
+    program="mnist_sync.py",
+    summary="one update of the shared parameters per round of gradients",
+    lesson="sync.md",
+    flags=_flags(*_MNIST, "towers", "replicas_to_aggregate"),
+    gang=True,
+)
+_MLP: Final = ("--model=mlp", "--global_steps=50000")
+_ASYNC_FAST: Final = Experiment(
+    name="async-fast",
+    program="async_fast.py",
+    summary="async, several times quicker: a step is one message there and one back",
+    lesson="speed.md",
+    counts={"ps": 1},
+    flags=_flags(*_FAST),
+    steps_add_up=True,
+    joins_at_step=True,
+)
+_MIRRORED: Final = Experiment(
+    name="mirrored",
+    program="all_reduce.py",
+    summary="all-reduce between the cards of one host",
+    lesson="all-reduce.md",
+    jobs=("worker",),
+    services=(),
+    args=("--strategy=mirrored", "--model=mlp"),
+    counts={"worker": 1},
+    flags=_flags(
+        *_TRAINING,
+        strategy=ProgramFlag("mirrored or multiworker", one_of("mirrored", "multiworker")),
+        cpu_replicas=_FLAGS["cpu_replicas"],
+    ),
+    results=("replicas compared", "replicas that differ"),
+    expected="the replicas' parameters are the same, bit by bit",
+)
+_ESTIMATOR: Final = Experiment(
+    name="estimator",
+    program="estimator.py",
+    summary="TensorFlow 1's Estimator: chief, ps, workers and evaluator by TF_CONFIG",
+    lesson="estimator.md",
+    jobs=("chief", "ps", "worker", "evaluator"),
+    counts={"chief": 1, "evaluator": 1},
+    cluster="clusters/estimator.yaml",
+    args=("--checkpoint_every=2",),
+    flags=_flags(
+        *("model", *_STEPS, "checkpoint_dir", "checkpoint_every"),
+        strategy=ProgramFlag("none, or mirrored", one_of("none", "mirrored")),
+        cpu_replicas=_FLAGS["cpu_replicas"],
+    ),
+    steps_add_up=True,
+    results=("RunConfig fields that differ", "checkpoints evaluated", "accuracy gained"),
+    expected="RunConfig is as the cluster; the last checkpoint is no worse than the first",
+    tensorflow="2.15",
+)
 
 EXPERIMENTS: Final[Mapping[str, Experiment]] = {
     experiment.name: experiment
     for experiment in (
-        Experiment(
-            name="async",
-            program="mnist_async.py",
-            summary="every worker updates the shared parameters on its own, at once",
-            lesson="async.md",
-            jobs=("ps", "worker"),
-            flags={**_MNIST_FLAGS, **_SPLIT},
-            steps_add_up=True,
-            joins_at_step=True,
+        _ASYNC,
+        _SYNC,
+        replace(
+            _ASYNC, name="async-mlp", summary="the blog's model, every worker on its own", args=_MLP
         ),
-        Experiment(
-            name="sync",
-            program="mnist_sync.py",
-            summary="one update of the shared parameters per round of gradients",
-            lesson="sync.md",
-            jobs=("ps", "worker"),
-            flags={**_MNIST_FLAGS, **_SPLIT, **_SYNC_FLAGS},
-            gang=True,
-        ),
-        Experiment(
-            name="async-mlp",
-            program="mnist_async.py",
-            summary="the blog's model, every worker on its own",
-            lesson="async.md",
-            jobs=("ps", "worker"),
-            args=("--model=mlp", "--global_steps=50000"),
-            flags={**_MNIST_FLAGS, **_SPLIT},
-            steps_add_up=True,
-            joins_at_step=True,
-        ),
-        Experiment(
+        replace(
+            _SYNC,
             name="sync-mlp",
-            program="mnist_sync.py",
             summary="the blog's model, one update per round of gradients",
-            lesson="sync.md",
-            jobs=("ps", "worker"),
-            args=("--model=mlp", "--global_steps=50000"),
-            flags={**_MNIST_FLAGS, **_SPLIT, **_SYNC_FLAGS},
-            gang=True,
+            args=_MLP,
         ),
-        Experiment(
-            name="async-fast",
-            program="async_fast.py",
-            summary="async, several times quicker: a step is one message there and one back",
-            lesson="speed.md",
-            jobs=("ps", "worker"),
-            counts={"ps": 1},
-            flags=_FAST_FLAGS,
-            steps_add_up=True,
-            joins_at_step=True,
-        ),
-        Experiment(
+        _ASYNC_FAST,
+        replace(
+            _ASYNC_FAST,
             name="async-unrolled",
             program="async_unrolled.py",
             summary="async, what makes it quicker one by one: many steps in a call, packed",
-            lesson="speed.md",
-            jobs=("ps", "worker"),
-            counts={"ps": 1},
-            flags=_UNROLLED_FLAGS,
-            steps_add_up=True,
-            joins_at_step=True,
+            flags=_flags(*_FAST, "gpu_memory_fraction", "log_device_placement", "fetch", "packed"),
         ),
-        Experiment(
+        replace(
+            _ASYNC_FAST,
             name="sync-fast",
             program="sync_fast.py",
             summary="sync, several times quicker: the last one of a round updates for all",
-            lesson="speed.md",
-            jobs=("ps", "worker"),
-            counts={"ps": 1},
-            flags=_FAST_FLAGS,
+            steps_add_up=False,
+            joins_at_step=False,
             gang=True,
         ),
         Experiment(
@@ -272,7 +288,6 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             program="device_placement.py",
             summary="where operations land: tf.device, soft placement, device setter",
             lesson="placement.md",
-            jobs=("ps", "worker"),
             has_data=False,
             results=(
                 "where they should be",
@@ -290,10 +305,9 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             services=("worker",),
             counts={"client": 1},
             has_data=False,
-            flags={
-                "steps": ProgramFlag("steps of the gradient descent", positive),
-                "learning_rate": ProgramFlag("step width of the gradient descent", rate),
-            },
+            flags=_flags(
+                "steps", learning_rate=ProgramFlag("step width of the gradient descent", rate)
+            ),
             results=("w", "b"),
             expected="w = 2 and b = 10, to 0.05 and 0.1",
         ),
@@ -305,7 +319,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             jobs=("ps", "worker", "client"),
             services=("ps", "worker"),
             counts={"client": 1},
-            flags={**_TRAINING, **_SERVER, **_COMPARED},
+            flags=_flags(*_TRAINING, "gpu_memory_fraction", "compare_steps"),
             results=("apart from one process",),
             expected="the parameters of one process with the joined batch, to 0.0001",
         ),
@@ -317,12 +331,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             jobs=("worker", "client"),
             services=("worker",),
             counts={"worker": 2, "client": 1},
-            flags={
-                "epochs": _TRAINING["epochs"],
-                **_STEPS,
-                **_SERVER,
-                **_COMPARED,
-            },
+            flags=_flags("epochs", *_STEPS, "gpu_memory_fraction", "compare_steps"),
             results=("apart from one process",),
             expected="the parameters of the same model in one process, to 0.0001",
         ),
@@ -334,35 +343,24 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             jobs=("worker",),
             services=(),
             counts={"worker": 1},
-            flags={**_STEPS, **_TOWERS_FLAGS},
+            flags=_flags(
+                *(*_STEPS, "checkpoint_dir"),
+                towers=ProgramFlag("towers where there is no GPU", positive),
+                summary_every=_FLAGS["summary_every"],
+                records=_FLAGS["records"],
+            ),
             results=("apart from the joined batch", "examples a second"),
             expected="the averaged gradient is the joined batch's, to 0.0001 of its size",
         ),
-        Experiment(
-            name="mirrored",
-            program="all_reduce.py",
-            summary="all-reduce between the cards of one host",
-            lesson="all-reduce.md",
-            jobs=("worker",),
-            services=(),
-            args=("--strategy=mirrored", "--model=mlp"),
-            counts={"worker": 1},
-            flags={**_TRAINING, **_ALL_REDUCE_FLAGS},
-            results=("replicas compared", "replicas that differ"),
-            expected="the replicas' parameters are the same, bit by bit",
-        ),
-        Experiment(
+        _MIRRORED,
+        replace(
+            _MIRRORED,
             name="multiworker",
-            program="all_reduce.py",
             summary="all-reduce between the workers: no parameter servers",
-            lesson="all-reduce.md",
-            jobs=("worker",),
+            counts={},
             cluster="clusters/workers.yaml",
-            services=(),
             args=("--strategy=multiworker", "--model=mlp"),
-            flags={**_TRAINING, **_ALL_REDUCE_FLAGS},
             gang=True,
-            results=("replicas compared", "replicas that differ"),
             expected="all workers end with the same parameters, bit by bit",
         ),
         Experiment(
@@ -374,7 +372,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             services=("ps", "worker"),
             policy=Policy(OnFailure.RESTART, RESTARTS),
             counts={"chief": 1},
-            flags=_TRAINING,
+            flags=_flags(*_TRAINING),
             results=("steps counted",),
             expected="every step is counted, also where a worker dies",
         ),
@@ -385,7 +383,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             lesson="evaluator.md",
             jobs=("ps", "worker", "evaluator"),
             args=("--checkpoint_every=2",),
-            flags=_MNIST_FLAGS,
+            flags=_flags(*_MNIST),
             steps_add_up=True,
             counts={"evaluator": 1},
             results=("checkpoints evaluated", "accuracy gained"),
@@ -396,41 +394,25 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             program="staleness.py",
             summary="too many cooks: gradients that come late, and what they do",
             lesson="staleness.md",
-            jobs=("ps", "worker"),
             args=("--global_steps=300", "--learning_rate=1"),
-            flags={**_TRAINING, **_SERVER, **_STALENESS_FLAGS},
+            flags=_flags(*_TRAINING, "gpu_memory_fraction", "pause"),
             steps_add_up=True,
             results=("staleness", "test loss"),
             expected="among n workers a gradient is nearly n - 1 updates old when it arrives",
         ),
-        Experiment(
-            name="estimator",
-            program="estimator.py",
-            summary="TensorFlow 1's Estimator: chief, ps, workers and evaluator by TF_CONFIG",
-            lesson="estimator.md",
-            jobs=("chief", "ps", "worker", "evaluator"),
-            counts={"chief": 1, "evaluator": 1},
-            cluster="clusters/estimator.yaml",
-            args=("--checkpoint_every=2",),
-            flags={**_MODEL, **_STEPS, **_ESTIMATOR_FLAGS},
-            steps_add_up=True,
-            results=("RunConfig fields that differ", "checkpoints evaluated", "accuracy gained"),
-            expected="RunConfig is as the cluster; the last checkpoint is no worse than the first",
-            tensorflow="2.15",
-        ),
-        Experiment(
+        _ESTIMATOR,
+        replace(
+            _ESTIMATOR,
             name="estimator-mirrored",
-            program="estimator.py",
             summary="an Estimator with a strategy: all-reduce between the cards of one host",
-            lesson="estimator.md",
             jobs=("worker",),
             services=(),
             counts={"worker": 1},
+            cluster="",
             args=("--strategy=mirrored", "--checkpoint_every=2"),
-            flags={**_MODEL, **_STEPS, **_ESTIMATOR_FLAGS},
+            steps_add_up=False,
             results=("RunConfig fields that differ", "replicas built", "checkpoints evaluated"),
             expected="every card builds the model, and accuracy is that of the joined batch",
-            tensorflow="2.15",
         ),
         Experiment(
             name="horovod",
@@ -441,7 +423,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = {
             cluster="clusters/workers.yaml",
             services=(),
             args=("--model=mlp",),
-            flags=_TRAINING,
+            flags=_flags(*_TRAINING),
             gang=True,
             results=("ranks compared", "ranks that differ"),
             expected="all ranks end with the same parameters, bit by bit",

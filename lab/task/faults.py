@@ -119,7 +119,7 @@ class Fault:
     @property
     def text(self) -> str:
         """The same fault as one would write it; `parse` reads it back."""
-        words = [self._what(), self.target]
+        words = [self.action, self.target]
         if self.between is not None:
             words.append("at random between {:g}s {:g}s".format(*self.between))
         elif self.when is not None:
@@ -128,7 +128,9 @@ class Fault:
             words.append(f"seed {self.seed}")
         return " ".join(words)
 
-    def _what(self) -> str:
+    @property
+    def action(self) -> str:
+        """What is done and how, without target and moment: `cut:5s`."""
         how: list[str] = []
         if self.kind is Kind.SLOW:
             how.append(f"{self.share:g}")

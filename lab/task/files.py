@@ -51,6 +51,35 @@ def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> str:
     return data.decode("utf-8")
 
 
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes, also where one call takes a part only.
+
+    Raises:
+        OSError: They cannot be written; a part of them may be.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def append_whole(descriptor: int, data: bytes, size: int) -> None:
+    """Append all bytes to an open file, or none.
+
+    Args:
+        descriptor: The file, open for appending.
+        data: What is appended.
+        size: The file's size before, which is restored if a write fails.
+
+    Raises:
+        OSError: They cannot be written.
+    """
+    try:
+        write_all(descriptor, data)
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
+
+
 @contextmanager
 def replacing(path: Path, *, durable: bool = True, new: bool = False) -> Iterator[BinaryIO]:
     """Write a file so that a reader sees the old one or the new one, never a part.
@@ -88,3 +117,16 @@ def write_atomically(path: Path, text: str, *, durable: bool = True, new: bool =
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, durable=durable, new=new) as file:
         file.write(text.encode())
+
+
+def is_read_only(folder: Path) -> bool:
+    """Return whether the file system of a directory is read-only.
+
+    This changes the directory's time stamp. The flags of `statvfs` are not enough: on newer kernels
+    (seen on Linux 6.18) ext4 does not set them after a disk fault.
+    """
+    try:
+        os.utime(folder)
+    except OSError as error:
+        return error.errno == errno.EROFS
+    return False

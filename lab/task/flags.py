@@ -7,22 +7,44 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
-import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Never
+
+from lab.task.program_flags import (
+    OF_VARIABLES,
+    TRAINING_GROUPS,
+    OneOf,
+    ProgramFlag,
+    amount,
+    boolean,
+    hosts,
+    one_of,
+    positive,
+    rate,
+    share,
+    whole,
+)
+
+__all__ = [
+    "JOBS",
+    "amount",
+    "boolean",
+    "hosts",
+    "one_of",
+    "parse",
+    "positive",
+    "rate",
+    "share",
+    "task_flags",
+    "training_flags",
+    "whole",
+]
 
 JOBS: Final = ("ps", "worker")
 
 _SHORT: Final = {"ps": ("--ps",), "worker": ("--worker",)}
 """Further names of the hosts' flags, as the books have them."""
-
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?):([0-9]{1,5})")
-_LAST_PORT: Final = 65535
-_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 def task_flags(
@@ -56,49 +78,23 @@ def training_flags(
 ) -> argparse.ArgumentParser:
     """The same with the flags that all MNIST programs share; see `task_flags`."""
     parser = task_flags(description, jobs, optional)
-    cluster = parser.add_argument_group("where things live")
-    cluster.add_argument(
-        "--ps_strategy",
-        choices=("round_robin", "greedy"),
-        default="round_robin",
-        help="how variables are spread over several ps: in turn, or onto the one with least bytes",
-    )
-    cluster.add_argument(
-        "--gpu_memory_fraction",
-        type=share,
-        # A text: argparse checks it like one that was typed.
-        default=os.environ.get("LAB_GPU_MEMORY_FRACTION") or None,
-        help="this task's share of its GPU's memory (default: what it needs)",
-    )
-    training = parser.add_argument_group("the training")
-    training.add_argument("--model", choices=("softmax", "mlp"), default="softmax")
-    training.add_argument("--epochs", type=positive, default=50, help="default: 50")
-    training.add_argument(
-        "--global_steps", type=whole, default=0, help="stop at this global step, not by epochs"
-    )
-    training.add_argument("--batch_size", type=positive, default=100, help="default: 100")
-    training.add_argument("--learning_rate", type=rate, help="default: the model's own")
-    training.add_argument("--seed", type=whole, default=0, help="of initial weights and batches")
-    training.add_argument("--data_dir", type=Path, help="your own data, as four IDX files")
-    output = parser.add_argument_group("what it tells and keeps")
-    output.add_argument(
-        "--record_every", type=positive, default=100, help="local steps a record (default: 100)"
-    )
-    output.add_argument(
-        "--log_device_placement",
-        type=boolean,
-        nargs="?",
-        const=True,
-        default=False,
-        help="print on which device each operation is placed",
-    )
-    output.add_argument(
-        "--checkpoint_dir", type=Path, help="default: the run's own; training resumes from it"
-    )
-    output.add_argument(
-        "--checkpoint_every", type=rate, default=60, help="seconds a checkpoint (default: 60)"
-    )
+    for heading, flags in TRAINING_GROUPS.items():
+        group = parser.add_argument_group(heading)
+        for name, flag in flags.items():
+            is_known = flag.default is not None and not flag.is_switch
+            group.add_argument(
+                f"--{name}",
+                default=os.environ.get(OF_VARIABLES.get(name, "")) or flag.default,
+                help=flag.help + (f" (default: {flag.default})" if is_known else ""),
+                **_reading(flag),
+            )
     return parser
+
+
+def _reading(flag: ProgramFlag) -> dict[str, Any]:
+    if isinstance(flag.parse, OneOf):
+        return {"choices": flag.parse.choices}
+    return {"type": flag.parse, **({"nargs": "?", "const": True} if flag.is_switch else {})}
 
 
 def parse(
@@ -161,85 +157,6 @@ def _check_whole(
 def _jobs_of(parser: argparse.ArgumentParser) -> tuple[tuple[str, ...], frozenset[str]]:
     assert isinstance(parser, Parser)  # noqa: S101 (narrows the type: `task_flags` made it)
     return parser.jobs, parser.optional
-
-
-def whole(text: str) -> int:
-    """A whole number from 0."""
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
-    return int(text)
-
-
-def positive(text: str) -> int:
-    """A whole number from 1."""
-    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)
-
-
-def rate(text: str) -> float:
-    """A positive, finite number."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return value
-
-
-def amount(text: str) -> float:
-    """A finite number from 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0")
-    return value
-
-
-def share(text: str) -> float:
-    """A part of a whole: above 0, at most 1."""
-    value = rate(text)
-    if value > 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is more than 1")
-    return value
-
-
-def boolean(text: str) -> bool:
-    """`true` or `false`, as TensorFlow's own flags were written."""
-    if text.lower() not in _BOOLEANS:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-    return _BOOLEANS[text.lower()]
-
-
-@dataclass(frozen=True)
-class OneOf:
-    """A type that takes exactly these words; shell completion of `lab run` shows them."""
-
-    choices: tuple[str, ...]
-
-    def __call__(self, text: str) -> str:
-        """The word itself."""
-        if text not in self.choices:
-            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(self.choices)}")
-        return text
-
-
-def one_of(*choices: str) -> OneOf:
-    """A type that takes exactly these words."""
-    return OneOf(choices)
-
-
-def hosts(text: str) -> list[str]:
-    """A list of `host:port`, separated by commas."""
-    members = text.split(",")
-    for member in members:
-        match = _HOST.fullmatch(member)
-        if match is None or not 0 < int(match[3]) <= _LAST_PORT:
-            raise argparse.ArgumentTypeError(f"{member!r} is not host:port")
-    return members
 
 
 class Parser(argparse.ArgumentParser):

@@ -17,20 +17,33 @@ import time
 from pathlib import Path
 from typing import Final
 
-from lab.task.nodes import DEVICES, nodes
-
 WATCH_S: Final = 120.0
 """So long a check stays where the one before it was good; the rendered time-out is longer."""
 
 SEEN_FILE: Final = Path("/tmp/lab-healthy")  # noqa: S108 (a container's own tmpfs)
 READY_FILE: Final = Path("/tmp/lab-anchor-ready")  # noqa: S108 (a container's own tmpfs)
 INTERFACES: Final = Path("/sys/class/net")
+DEVICES: Final = Path("/dev")
 CARDS_FILE: Final = Path("/tmp/lab-cards")  # noqa: S108 (a container's own tmpfs)
 STALE_AFTER_S: Final = 15.0
 
 _LOOK_S = 1.0
 _IFF_UP = 0x1
 _IFF_LOOPBACK = 0x8
+
+
+def gpu_nodes(devices: Path = DEVICES) -> dict[int, Path]:
+    """Minor number of each NVIDIA GPU to its device node, ascending; `/dev/nvidiactl` is no GPU.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    found = {}
+    for path in devices.iterdir():
+        minor = path.name.removeprefix("nvidia")
+        if minor != path.name and minor.isascii() and minor.isdecimal():
+            found[int(minor)] = path
+    return dict(sorted(found.items()))
 
 
 def has_network(interfaces: Path = INTERFACES) -> bool:
@@ -64,7 +77,7 @@ def lost_card(devices: Path = DEVICES, known: Path = CARDS_FILE) -> str | None:
     try:
         first = known.read_text(encoding="ascii").split()
     except FileNotFoundError:
-        usable = [str(path) for path in nodes(devices).values() if _may_open(path)]
+        usable = [str(path) for path in gpu_nodes(devices).values() if _may_open(path)]
         known.write_text("\n".join(usable), encoding="ascii")
         return None
     for name in first:

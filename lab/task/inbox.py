@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from lab.task.files import read_regular
 from lab.task.protocol import Request, Volume
-from lab.task.states import Cause, State
-from lab.task.statuses import read_status, write_status
+from lab.task.states import State
+from lab.task.statuses import read_status, write_lost
 from lab.task.text import short
 from lab.task.voice import Voice
 
@@ -55,14 +54,7 @@ class Inbox:
             self._known.add(name)
             if not status.state.ended:
                 reason = "its agent was started again in the middle of the run"
-                lost = replace(
-                    status,
-                    state=State.LOST,
-                    reason=reason,
-                    cause=Cause.NODE_LOST,
-                    ended_unix=time.time(),
-                )
-                write_status(path, lost)
+                write_lost(path, status, reason)
                 self._voice.say(f"run {request.run_id}: lost: {reason}")
         return min(
             waiting, key=lambda request: (request.submitted_unix, request.run_id), default=None

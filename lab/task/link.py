@@ -55,20 +55,45 @@ def apply_link(rate_bits: int | None, delay_us: int | None) -> str:
     with IPRoute() as netlink:
         name, index = interface(netlink)
         clear(netlink, index)
-        if delay_us is not None:
-            add(netlink, "netem", "the delay", index=index, handle="1:", delay=delay_us)
-        if rate_bits is not None:
-            # Behind a delay it is netem's child, otherwise it stands alone.
-            place = {"parent": "1:1"} if delay_us is not None else {"handle": "1:"}
-            rate = max(1, rate_bits // 8)
-            burst = max(_MIN_BURST_BYTES, int(rate * _BURST_S))
-            limit = burst + int(rate * _LATENCY_S)
-            # A `rate` that is a number means bytes per second.
-            options = {"rate": rate, "burst": burst, "limit": limit}
-            add(netlink, "tbf", "the rate", index=index, **place, **options)
+        shape(netlink, index, rate_bits, delay_us)
         # Behind those: who may not change a link is told by them.
         netlink.link("set", index=index, mtu=LINK_MTU)
     return name
+
+
+def shape(
+    netlink: Any,  # noqa: ANN401 (pyroute2 has no types)
+    index: int,
+    rate_bits: int | None,
+    delay_us: int | None,
+    *,
+    least_burst: int = _MIN_BURST_BYTES,
+    least_queue: int = 0,
+) -> None:
+    """Add the queueing disciplines of a link.
+
+    Args:
+        netlink: The kernel.
+        index: The interface.
+        rate_bits: Bits per second that may leave, or None for no limit.
+        delay_us: Microseconds that every packet is held back, or None for none.
+        least_burst: Bytes that a rate's bucket holds at least.
+        least_queue: Bytes that may wait behind it at least.
+
+    Raises:
+        LinkError: The kernel lacks one, or the caller may not add it.
+    """
+    if delay_us is not None:
+        add(netlink, "netem", "the delay", index=index, handle="1:", delay=delay_us)
+    if rate_bits is not None:
+        # Behind a delay it is netem's child, otherwise it stands alone.
+        place = {"parent": "1:1"} if delay_us is not None else {"handle": "1:"}
+        rate = max(1, rate_bits // 8)
+        burst = max(least_burst, int(rate * _BURST_S))
+        limit = burst + max(least_queue, int(rate * _LATENCY_S))
+        # A `rate` that is a number means bytes per second.
+        options = {"rate": rate, "burst": burst, "limit": limit}
+        add(netlink, "tbf", "the rate", index=index, **place, **options)
 
 
 def interface(netlink: Any) -> tuple[str, int]:  # noqa: ANN401 (pyroute2 has no types)

@@ -2,8 +2,8 @@
 
 It is called inside the node's network namespace, by whoever may change it there::
 
-    python -m lab.task.netfault cut SECONDS
-    python -m lab.task.netfault link RATE_BITS|- DELAY_US|- SECONDS
+    python -m lab.task.netfault cut:5s
+    python -m lab.task.netfault link:rate=10mbit,delay=20ms,30s
 
 One line on standard output says that it holds. When the time is over, or at SIGTERM, everything is
 as before: the address, the routes, the size of packets, and the link of the description, which
@@ -21,23 +21,20 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Final
 
 from lab.task import link
 from lab.task.anchor import link_of
-from lab.task.faults import LONGEST_S, Fault, Kind
+from lab.task.faults import Fault, Kind, parse
 from lab.task.link import LinkError
 
-MODULE: Final = "lab.task.netfault"
-_USAGE: Final = "usage: cut SECONDS | link RATE_BITS|- DELAY_US|- SECONDS"
+MODULE: Final = __name__
+_USAGE: Final = "usage: cut:5s | link:rate=10mbit,delay=20ms,30s"
 _EXIT_FAILED, _EXIT_USAGE = 1, 2
 _ENDS: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _ALONE: Final = "\0lab.netfault"
 """A socket's name without a file, which each network namespace has for itself."""
 
-_LATENCY_S: Final = 0.05
-_BURST_S: Final = 0.01
 _PACKETS: Final = 4
 """How many of the largest packets may wait for their turn before one is dropped."""
 
@@ -46,29 +43,9 @@ _MAIN_TABLE: Final = 254
 _BY_KERNEL: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """What the command line says.
-
-    Attributes:
-        seconds: How long it holds.
-        cut: Whether the node is off its network; else it has a link.
-        rate_bits: Bits per second that may leave, or None for no limit of the fault's own.
-        delay_us: Microseconds that every packet is held back, or None.
-    """
-
-    seconds: float
-    cut: bool = False
-    rate_bits: int | None = None
-    delay_us: int | None = None
-
-
 def words(fault: Fault) -> tuple[str, ...]:
-    """The words of this module's command line that do a fault."""
-    seconds = f"{fault.seconds:g}"
-    if fault.kind is Kind.CUT:
-        return ("cut", seconds)
-    return ("link", _or_dash(fault.rate_bits), _or_dash(fault.delay_us), seconds)
+    """The arguments of this module's command line that do a fault."""
+    return (fault.action,)
 
 
 def variables(rate_bits: int | None, delay_us: int | None) -> dict[str, str]:
@@ -77,37 +54,18 @@ def variables(rate_bits: int | None, delay_us: int | None) -> dict[str, str]:
     return {name: str(amount) for name, amount in told.items() if amount is not None}
 
 
-def _or_dash(amount: int | None) -> str:
-    return "-" if amount is None else str(amount)
-
-
-def orders(argv: Sequence[str]) -> Orders:
+def fault_of(argv: Sequence[str]) -> Fault:
     """Read the command line.
 
     Raises:
-        ValueError: It says nothing that can be done.
+        ValueError: It names no fault of a network.
     """
-    try:
-        found = _orders(argv)
-    except ValueError as error:
-        raise ValueError(_USAGE) from error
-    if not 0 < found.seconds <= LONGEST_S:
-        raise ValueError(f"not more than {LONGEST_S:g} seconds, and not less than any")
-    return found
-
-
-def _orders(argv: Sequence[str]) -> Orders:
-    match argv:
-        case ["cut", seconds]:
-            return Orders(float(seconds), cut=True)
-        case ["link", rate, delay, seconds] if (rate, delay) != ("-", "-"):
-            return Orders(float(seconds), rate_bits=_amount(rate), delay_us=_amount(delay))
-        case _:
-            raise ValueError(_USAGE)
-
-
-def _amount(raw: str) -> int | None:
-    return None if raw == "-" else int(raw)
+    if len(argv) != 1:
+        raise ValueError(_USAGE)
+    fault = parse(f"{argv[0]} node")
+    if not fault.kind.on_network:
+        raise ValueError(_USAGE)
+    return fault
 
 
 @contextlib.contextmanager
@@ -169,31 +127,21 @@ def slowed(
         name, index = link.interface(netlink)
         try:
             link.clear(netlink, index)
-            _shape(netlink, index, rate_bits, delay_us)
+            # Room for packets of any size.
+            largest = _HEADERS + (_mtu(netlink, index) if rate_bits is not None else 0)
+            link.shape(
+                netlink,
+                index,
+                rate_bits,
+                delay_us,
+                least_burst=largest,
+                least_queue=_PACKETS * largest,
+            )
             yield name
         finally:
             link.clear(netlink, index)
             if before != (None, None):
                 link.apply_link(*before)
-
-
-def _shape(
-    netlink: Any,  # noqa: ANN401  (pyroute2 has no types)
-    index: int,
-    rate_bits: int | None,
-    delay_us: int | None,
-) -> None:
-    """The disciplines of `lab.task.link`, with room for packets of any size."""
-    if delay_us is not None:
-        link.add(netlink, "netem", "the delay", index=index, handle="1:", delay=delay_us)
-    if rate_bits is not None:
-        largest = int(netlink.get_links(index)[0].get("mtu")) + _HEADERS
-        place = {"parent": "1:1"} if delay_us is not None else {"handle": "1:"}
-        rate = max(1, rate_bits // 8)
-        burst = max(largest, int(rate * _BURST_S))
-        limit = burst + max(_PACKETS * largest, int(rate * _LATENCY_S))
-        options = {"rate": rate, "burst": burst, "limit": limit}
-        link.add(netlink, "tbf", "the rate", index=index, **place, **options)
 
 
 @contextlib.contextmanager
@@ -207,6 +155,10 @@ def _netlink() -> Iterator[Any]:
             yield netlink
     except NetlinkError as error:
         raise LinkError(f"the kernel refused: {os.strerror(error.code)}") from error
+
+
+def _mtu(netlink: Any, index: int) -> int:  # noqa: ANN401
+    return int(netlink.get_links(index)[0].get("mtu"))
 
 
 def _set(netlink: Any, index: int, state: str) -> None:  # noqa: ANN401
@@ -232,13 +184,13 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     # Blocked first: one that comes early waits for `sigtimedwait`.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
     try:
-        asked = orders(argv)
+        asked = fault_of(argv)
         before = link_of(environ)
     except ValueError as error:
         sys.stderr.write(f"error: {error}\n")
         return _EXIT_USAGE
     fault: AbstractContextManager[str]
-    if asked.cut:
+    if asked.kind is Kind.CUT:
         fault, what = cut(), "off the network"
     else:
         fault, what = slowed(asked.rate_bits, asked.delay_us, before), "slowed"

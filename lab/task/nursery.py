@@ -3,7 +3,8 @@
 Four processes that import TensorFlow at once, on two cores, take 8 s; one alone takes 1.6. So one
 process does it while the environment boots. It then forks a *cradle* for each task, which moves to
 the task's node and waits for the agent's word; a program is forked from its task's cradle, and is
-what it would be if it had been started by itself (`lab.task.becoming`).
+what it would be if it had been started by itself (`become`). Its command line in
+`/proc` stays that of the process it was forked from; its name there is the task's.
 
 The cradle is the program's parent: it keeps the exit code until the agent asks for it, adopts what
 the program leaves behind, and ends all of it when the agent has gone, whose end of the socket pair
@@ -17,6 +18,7 @@ otherwise, nothing is forked, and each agent starts its program as before.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import ctypes
 import gc
@@ -24,15 +26,18 @@ import importlib
 import os
 import signal
 import socket
+import sys
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from lab.task import becoming, child
-from lab.task.wire import HungUp, hear, tell
+from lab.task import child
+from lab.task.forked import HungUp, hear, tell
 
-COMMAND: Final = "import sys; sys.path.pop(0); from lab.task import nursery; nursery.main(sys.argv)"
+COMMAND: Final = f"import sys; sys.path.pop(0); import {__name__} as own; own.main(sys.argv)"
 """What Python is given with `-c`: unlike `-P`, it leaves no trace in the programs' `sys.flags`, and
 nothing of the current directory is imported either."""
 
@@ -121,7 +126,7 @@ def main(argv: Sequence[str]) -> None:
             if other is not end:
                 other.close()
         if (birth := _rock(end, imported)) is not None:
-            becoming.become(birth.argv, birth.environ, imported.brought)
+            become(birth.argv, birth.environ, imported.brought)
         os._exit(0)
     for end in ends:
         end.close()
@@ -238,6 +243,7 @@ def _leave_the_cradle(cradle: int, message: Mapping[str, Any], output: int) -> N
     """What lies between fork and exec where a program is started by itself."""
     os.setpgid(0, 0)
     child.die_with(cradle)
+    child.name_process(message["environ"].get("LAB_TASK", ""))
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.chdir(message["folder"])
@@ -263,3 +269,65 @@ def tell_openblas(cpus: int) -> None:
                     most = getattr(library, name.format("get"))()
                     getattr(library, name.format("set"))(min(most, cpus))
                     break
+
+
+def become(argv: Sequence[str], environ: Mapping[str, str], brought: Mapping[str, str]) -> NoReturn:
+    """Run a program as `__main__`, and leave the way that Python would.
+
+    Args:
+        argv: The interpreter, the program, its arguments.
+        environ: The program's variables.
+        brought: Variables that an import has set; they are the program's, too.
+
+    Raises:
+        SystemExit: The program has ended; it has to reach the top of the process.
+    """
+    program, *arguments = argv[1:]
+    os.environ.clear()
+    os.environ.update({**environ, **brought})
+    _forget_randomness()
+    _forget_the_host()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "lab"]:
+        # Whatever of the lab the program imports, it finds as it is on disk now.
+        del sys.modules[name]
+    sys.argv[:] = [program, *arguments]
+    sys.orig_argv[:] = argv
+    sys.path.insert(0, str(Path(program).resolve().parent))
+    main = types.ModuleType("__main__")
+    main.__dict__.update(
+        __file__=program,
+        __loader__=SourceFileLoader("__main__", program),
+        __builtins__=builtins,
+        __cached__=None,
+        __annotations__={},
+    )
+    sys.modules["__main__"] = main
+    _run(program, main.__dict__)
+
+
+def _run(program: str, namespace: dict[str, object]) -> NoReturn:
+    try:
+        source = Path(program).read_bytes()
+        exec(compile(source, program, "exec", dont_inherit=True), namespace)  # noqa: S102
+    except Exception as error:  # noqa: BLE001 (Python itself would report it, whatever it is)
+        # Without the frame of this function, which is no part of the program.
+        traceback = error.__traceback__ and error.__traceback__.tb_next
+        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+        sys.exit(1)
+    # A KeyboardInterrupt is left to Python, which ends the process by the signal itself.
+    sys.exit(0)
+
+
+def _forget_randomness() -> None:
+    """What was seeded before the fork must not give all programs the same numbers.
+
+    Python sees to its own; TensorFlow has not drawn yet when it is imported.
+    """
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed()
+
+
+def _forget_the_host() -> None:
+    """What was asked of the host before the fork is another on the task's node: its name."""
+    if platform := sys.modules.get("platform"):
+        vars(platform)["_uname_cache"] = None

@@ -24,7 +24,6 @@ from typing import Final
 
 from lab.records import PREFIX, Record, RecordError, parse_record
 from lab.task.appending import Appender, Written
-from lab.task.buffering import BufferedAppender
 from lab.task.culprit import Culprit
 from lab.task.echo import NOTICE, TensorFlowLines, readable
 from lab.task.identity import Identity
@@ -118,9 +117,9 @@ class Output(threading.Thread):
         super().__init__(name="output", daemon=True)
         self._descriptor = descriptor
         of_records, of_log = written or (Written(), Written())
-        self._records = BufferedAppender(Appender(records, of_records))
+        self._records = Appender(records, of_records)
         try:
-            self._log = BufferedAppender(Appender(log, of_log))
+            self._log = Appender(log, of_log)
         except OSError:
             self._records.close()
             raise
@@ -174,16 +173,15 @@ class Output(threading.Thread):
         os.set_blocking(self._descriptor, False)
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
+        # Looked at last: what is in the pipe when the time is over is read once more.
         while True:
-            if not poll.poll(_POLL_MS):
-                self._append(b"", b"")  # try the buffered lines again
-                if self._give_up_at is not None and time.monotonic() > self._give_up_at:
+            if poll.poll(_POLL_MS):
+                data = os.read(self._descriptor, _READ_BYTES)
+                if not data:
                     return
-                continue
-            data = os.read(self._descriptor, _READ_BYTES)
-            if not data:
-                return
-            yield data
+                yield data
+            else:
+                self._append(b"", b"")  # try the buffered lines again
             if self._give_up_at is not None and time.monotonic() > self._give_up_at:
                 return
 
@@ -270,10 +268,7 @@ class Output(threading.Thread):
         """
         at = line.find(_PREFIX, 1)
         while at > 0:
-            try:
-                record = parse_record(line[at:].decode())
-            except (RecordError, UnicodeDecodeError):
-                record = None
+            record = _parsed(line[at:])
             if record is not None and self._identity.signed(record):
                 return line[:at], line[at:]
             at = line.find(_PREFIX, at + 1)
@@ -281,12 +276,7 @@ class Output(threading.Thread):
 
     def _record(self, line: bytes) -> Record | None:
         """A record; None for a line that is none, or a broken one."""
-        if not line.startswith(_PREFIX):
-            return None
-        try:
-            record = parse_record(line.decode())
-        except (RecordError, UnicodeDecodeError):
-            return None
+        record = _parsed(line)
         if record is None:
             return None
         # One that tells events alone may well print its steps, as a listing does.
@@ -307,6 +297,16 @@ class Output(threading.Thread):
         else:
             self.training = self.training or record["kind"] in _TRAINING
         return record
+
+
+def _parsed(line: bytes) -> Record | None:
+    """The record that a line is; None for any other line, and for a broken one."""
+    if not line.startswith(_PREFIX):
+        return None
+    try:
+        return parse_record(line.decode())
+    except (RecordError, UnicodeDecodeError):
+        return None
 
 
 def _is_ready(record: Record) -> bool:

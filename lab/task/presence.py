@@ -13,15 +13,13 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from lab.task.files import write_atomically
-from lab.task.place import Place
 from lab.task.protocol import LOST_AFTER_S, TaskStatus, Volume
-from lab.task.states import Cause, State
-from lab.task.statuses import read_status, write_status
+from lab.task.statuses import read_status, write_lost
 
 _NO_WAIT: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A program may have put a pipe or a link where an agent has its lock."""
@@ -37,11 +35,17 @@ COME_WITHIN_S = 120.0
 class Presence:
     """An agent's own file, whose modification time is its heartbeat."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        volume = Volume(place.runs)
-        self._path = volume.agent(place.task)
-        self._lock_path = volume.life(place.task)
+    def __init__(self, volume: Volume, task: str, **about: str) -> None:
+        """Prepare it.
+
+        Args:
+            volume: The run volume.
+            task: The agent's task.
+            **about: What else the file tells of the agent.
+        """
+        self._about = {"task": task, **about}
+        self._path = volume.agent(task)
+        self._lock_path = volume.life(task)
         self._lock: int | None = None
         self._started = time.time()
         self._beaten = 0.0
@@ -52,15 +56,7 @@ class Presence:
         Raises:
             OSError: The volume cannot be written.
         """
-        place = self._place
-        said = {
-            "task": place.task,
-            "node": place.node,
-            "address": place.address,
-            "gpus": place.gpus,
-            "pid": os.getpid(),
-            "started_unix": self._started,
-        }
+        said = {**self._about, "pid": os.getpid(), "started_unix": self._started}
         # Only this directory: a volume that was removed must not come back by itself.
         self._path.parent.mkdir(exist_ok=True)
         self._live()
@@ -179,14 +175,7 @@ class Pulses:
             # It may have written its end since these states were read, and have left then.
             status = read_status(path, task)
             if not status.state.ended:
-                lost = replace(
-                    status,
-                    state=State.LOST,
-                    reason=reason,
-                    cause=Cause.NODE_LOST,
-                    ended_unix=time.time(),
-                )
-                write_status(path, lost)
+                write_lost(path, status, reason)
 
 
 def _is_free(lock: Path) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, SupportsFloat, SupportsIndex
 
 from lab.records import FIELDS, Value, format_record
+from lab.task.files import write_all
 
 BY_HAND: Final = "by-hand"
 """The run's name where no task agent gave one: the program was started from a shell."""
@@ -93,7 +94,8 @@ class Recorder:
                     **measured,
                 }
             )
-            _write_whole(self._descriptor, f"{line}\n".encode())
+            # One call: only a file or a terminal ever takes less than a whole record.
+            write_all(self._descriptor, f"{line}\n".encode())
             self._seq += 1
 
 
@@ -105,9 +107,3 @@ def _plain(name: str, value: str | Number) -> Value:
         return operator.index(value)  # type: ignore[arg-type]  # raises TypeError for a float
     # Nine digits tell any two float32 apart; the sixteen of a float64 would be noise.
     return float(format(float(value), ".9g"))
-
-
-def _write_whole(descriptor: int, line: bytes) -> None:
-    """Write a line in one call; only a file or a terminal ever takes less than a whole record."""
-    while line:
-        line = line[os.write(descriptor, line) :]

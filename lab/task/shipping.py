@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import BinaryIO, Final
 from urllib.parse import quote_from_bytes
 
-from lab.task.buffering import is_read_only
-from lab.task.files import read_regular
+from lab.task.control import find
+from lab.task.files import is_read_only
 from lab.task.frames import MAX_DATA, is_safe
 from lab.task.presence import Pulses
-from lab.task.protocol import RUN_ID, Chunk, Request, TaskStatus, Volume
+from lab.task.protocol import Chunk, Request, TaskStatus, Volume
 from lab.task.states import Cause, State
 from lab.task.statuses import Statuses
 
@@ -40,13 +40,6 @@ _KINDS: Final = (
 )
 
 
-class NoSuchRun(Exception):  # noqa: N818 (as FileNotFoundError's family is read: a state)
-    """The volume holds no run of this name."""
-
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"no run {run_id!r} on this volume")
-
-
 def ship(
     volume: Volume,
     run_id: str,
@@ -62,9 +55,6 @@ def ship(
     other files of the run whose size differs from what home has. A state comes only after all
     that its task had written before it: home never sees the end of a task whose last records
     are still to come.
-
-    On a read-only volume the agents cannot write how their tasks end. After `READ_ONLY_S` this
-    function reports every task as failed with the cause `volume`.
 
     A file that cannot be collected comes as a chunk with its fault; the others come all the same.
 
@@ -88,62 +78,68 @@ def ship(
     if offsets.get("request.json") != len(text):
         yield Chunk("request.json", None, text)
     tails = [_Tail(volume.run(run_id), path, offsets) for path in _appended(request)]
-    statuses = Statuses(volume, run_id, request.tasks())
-    pulses = Pulses(volume, request.tasks(), patient=request.spec.restarts > 0)
-    shipped: dict[str, TaskStatus] = {}
-    read_only = _ReadOnly(volume.root)
+    tasks = _Tasks(volume, request)
     ticked = time.monotonic()
     while True:
-        # A copy, and before the records: what changes from here on is the next round's.
-        states = dict(statuses.refresh())
-        if read_only.lasts:
-            states = {task: _failed(status) for task, status in states.items()}
+        states = tasks.states()  # before the records: what changes now is the next round's
         ended = all(status.state.ended for status in states.values())
         for tail in tails:
             for chunk in tail.read():
                 ticked = time.monotonic()
                 yield chunk
-        for task, status in states.items():
-            if shipped.get(task) != status:
-                yield Chunk(f"status/{task}.json", None, status.to_json().encode())
-        shipped = states
+        yield from tasks.changes(states)
         if ended or not follow:
             break
         if time.monotonic() - ticked >= _TICK_S:
             ticked = time.monotonic()
-            if not read_only.check():
-                pulses.beat()
-                pulses.declare_lost(volume, run_id, states)
+            tasks.declare_lost(states)
             yield None
         others = [states[task].state.ended for task in request.others()]
         time.sleep(_LAST_POLL_S if others and all(others) else _POLL_S)
     for tail in tails:
         yield from tail.fault()
     if ended or rest:
-        sent = {*_appended(request), *(f"status/{task}.json" for task in request.tasks())}
-        limit = None if all_sizes else MAX_FILE
-        yield from _Rest(volume.run(run_id), offsets, frozenset(sent), limit).chunks()
+        yield from _Rest(volume.run(run_id), offsets, request, all_sizes=all_sizes).chunks()
 
 
-class _ReadOnly:
-    """Measures for how long a volume has been read-only."""
+class _Tasks:
+    """The states of a run's tasks.
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._since: float | None = None
+    On a read-only volume the agents cannot write how their tasks end. After `READ_ONLY_S` every
+    task counts as failed with the cause `volume`.
+    """
 
-    def check(self) -> bool:
-        """Whether it is read-only now."""
-        if not is_read_only(self._root):
-            self._since = None
-        elif self._since is None:
-            self._since = time.monotonic()
-        return self._since is not None
+    def __init__(self, volume: Volume, request: Request) -> None:
+        self._volume = volume
+        self._run_id = request.run_id
+        self._statuses = Statuses(volume, request.run_id, request.tasks())
+        self._pulses = Pulses(volume, request.tasks(), patient=request.spec.restarts > 0)
+        self._read_only_since: float | None = None
+        self._shipped: Mapping[str, TaskStatus] = {}
 
-    @property
-    def lasts(self) -> bool:
-        """Whether it has been read-only for `READ_ONLY_S` or longer."""
-        return self._since is not None and time.monotonic() - self._since >= READ_ONLY_S
+    def states(self) -> dict[str, TaskStatus]:
+        """A copy of the states as they are now."""
+        states = dict(self._statuses.refresh())
+        since = self._read_only_since
+        if since is None or time.monotonic() - since < READ_ONLY_S:
+            return states
+        return {task: _failed(status) for task, status in states.items()}
+
+    def changes(self, states: Mapping[str, TaskStatus]) -> Iterator[Chunk]:
+        """The states that differ from those of the call before."""
+        for task, status in states.items():
+            if self._shipped.get(task) != status:
+                yield Chunk(f"status/{task}.json", None, status.to_json().encode())
+        self._shipped = states
+
+    def declare_lost(self, states: Mapping[str, TaskStatus]) -> None:
+        """End the tasks whose agents have gone; on a read-only volume no agent can be missed."""
+        if is_read_only(self._volume.root):
+            self._read_only_since = self._read_only_since or time.monotonic()
+            return
+        self._read_only_since = None
+        self._pulses.beat()
+        self._pulses.declare_lost(self._volume, self._run_id, states)
 
 
 def _failed(status: TaskStatus) -> TaskStatus:
@@ -158,20 +154,6 @@ def _failed(status: TaskStatus) -> TaskStatus:
     return replace(
         status, state=State.FAILED, reason=reason, cause=Cause.VOLUME, ended_unix=now, message=""
     )
-
-
-def find(volume: Volume, run_id: str) -> Request:
-    """The request of a run.
-
-    Raises:
-        NoSuchRun: There is none of this name.
-    """
-    if not RUN_ID.fullmatch(run_id):
-        raise NoSuchRun(run_id)
-    try:
-        return Request.from_json(read_regular(volume.request(run_id)))
-    except FileNotFoundError as error:
-        raise NoSuchRun(run_id) from error
 
 
 def _appended(request: Request) -> list[str]:
@@ -225,12 +207,12 @@ class _Rest:
     """Every other file of an ended run; links are not followed."""
 
     def __init__(
-        self, run: Path, offsets: Mapping[str, int], sent: frozenset[str], limit: int | None
+        self, run: Path, offsets: Mapping[str, int], request: Request, *, all_sizes: bool
     ) -> None:
         self._run = run
         self._offsets = offsets
-        self._sent = sent
-        self._limit = limit
+        self._sent = {*_appended(request), *(f"status/{task}.json" for task in request.tasks())}
+        self._limit = None if all_sizes else MAX_FILE
         self._faults = 0
         self._shipped: set[str] = set()
 

@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lab.task.nodes import DEVICES, nodes
+from lab.task.health import DEVICES, gpu_nodes
 
 if TYPE_CHECKING:
     import ctypes
@@ -95,7 +95,7 @@ def device_nodes(devices: Path, opened: contextlib.ExitStack) -> dict[str, str]:
         CannotTell: The directory cannot be read.
     """
     try:
-        return {str(minor): _opens(path, opened) for minor, path in nodes(devices).items()}
+        return {str(minor): _opens(path, opened) for minor, path in gpu_nodes(devices).items()}
     except OSError as error:
         raise CannotTell(f"{devices}: {error.strerror}") from error
 
@@ -180,32 +180,26 @@ def look(
     seen: dict[str, Any] = {}
     reasons: dict[str, str] = {}
 
-    def ask(source: str, answer: Callable[[], object]) -> None:
+    def ask(source: str, answer: Callable[[], object], why_not: str | None = None) -> None:
         try:
-            seen[source] = answer()
+            seen[source] = answer() if why_not is None else None
         except CannotTell as reason:
-            seen[source] = None
-            reasons[source] = str(reason)
+            seen[source], why_not = None, str(reason)
+        if why_not is not None:
+            reasons[source] = why_not
 
     # A card that slept takes seconds to wake: once, not anew for each source.
     with contextlib.ExitStack() as opened:
         ask("environment", lambda: environment(proc / str(pid or 1)))
         if seen["environment"] is not None:
             live_as(seen["environment"])
-        ask("nodes", lambda: device_nodes(devices, opened) if pid is None else _of_the_box())
-        ask("nvml", nvml if pid is None else _of_the_box)
+        # To open a GPU's node wakes the GPU.
+        of_the_box = None if pid is None else OF_THE_BOX
+        ask("nodes", lambda: device_nodes(devices, opened), of_the_box)
+        ask("nvml", nvml, of_the_box)
         ask("cuda", cuda)
-        ask("tensorflow", tensorflow if with_tensorflow else _not_asked)
+        ask("tensorflow", tensorflow, None if with_tensorflow else NOT_ASKED)
     return {**seen, "reasons": reasons}
-
-
-def _of_the_box() -> None:
-    # To open a card's node wakes the card: not for nothing.
-    raise CannotTell(OF_THE_BOX)
-
-
-def _not_asked() -> None:
-    raise CannotTell(NOT_ASKED)
 
 
 def _is_for_cpus() -> bool:

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-PACKAGE: Final = Path(__file__).parents[1]
+import lab
+
+PACKAGE: Final = Path(lab.__file__).parent
 """The directory of the package `lab`, on the host as in the image."""
 
 IN_IMAGE: Final = "/lab/sources.sha256"

@@ -1,15 +1,17 @@
-"""How a task ends, and why: pure judgements over what its agent sees."""
+"""How a task ends, and why: judgements over what its agent sees, and the signals that end it."""
 
 from __future__ import annotations
 
 import json
 import math
 import signal
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lab.task.disturbance import Victim
 from lab.task.files import read_regular
 from lab.task.gate import start_together
 from lab.task.output import Output
@@ -17,6 +19,9 @@ from lab.task.policy import can_do_without
 from lab.task.protocol import Request, TaskStatus
 from lab.task.states import Cause, State
 from lab.task.text import LONGEST_REASON, short
+
+GRACE_S: Final = 5.0
+"""From SIGTERM to SIGKILL."""
 
 _TOGETHER: Final = ", and all of them together"
 
@@ -151,3 +156,46 @@ def cannot_write(volume: Path, error: OSError | None) -> Verdict:
     detail = f": {error.strerror}" if error is not None else ""
     reason = f"the run volume {volume} cannot be written{detail}; make room on it"
     return Verdict(State.FAILED, reason, Cause.VOLUME)
+
+
+class Stopping:
+    """When a program gets which signal, and what its task has ended with.
+
+    Attributes:
+        verdict: How the task ends, whatever its program's exit code will be; None: nobody stops it.
+    """
+
+    def __init__(self) -> None:
+        self.verdict: Verdict | None = None
+        self._term_at: float | None = None
+        self._kill_at: float | None = None
+
+    def decide(self, verdict: Verdict, *, grace_s: float, patiently: bool) -> None:
+        """Stop the program; whoever comes later can only make it sooner.
+
+        Args:
+            verdict: How the task ends; the first one stays.
+            grace_s: Seconds from SIGTERM to SIGKILL; 0 kills at once.
+            patiently: SIGTERM waits for the others' end, but no longer than the grace.
+        """
+        now = time.monotonic()
+        if self.verdict is None:
+            self.verdict = verdict
+            self._term_at = now + (grace_s if patiently else 0.0)
+        if grace_s == 0 or self._kill_at is None:
+            self._kill_at = (now if grace_s == 0 else self._term_at or now) + grace_s
+
+    def press(self, program: Victim, *, alone: bool) -> None:
+        """Send the signal that is due.
+
+        Args:
+            program: What is to end.
+            alone: Whether the others have ended, so that nobody needs it any more.
+        """
+        now = time.monotonic()
+        if self._kill_at is not None and now >= self._kill_at:
+            program.signal(signal.SIGKILL)
+        elif self._term_at is not None and (now >= self._term_at or alone):
+            program.signal(signal.SIGTERM)
+            self._term_at = None
+            self._kill_at = now + GRACE_S

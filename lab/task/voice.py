@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 from datetime import UTC, datetime
 
+from lab.task.files import write_all
 from lab.task.text import bounded
 
 
@@ -39,10 +39,8 @@ class Voice:
         if self._stamped:
             now = stamp(time.time()).encode()
             data = b"".join(now + b" " + line for line in data.splitlines(keepends=True))
-        view = memoryview(data)
         with contextlib.suppress(OSError):
-            while view:
-                view = view[os.write(self._descriptor, view) :]
+            write_all(self._descriptor, data)
 
     def say(self, line: str) -> None:
         """One line of the agent's own."""

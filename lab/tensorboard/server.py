@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import logging
+import sys
+import types
 from pathlib import Path
 from typing import Final
 
 from lab.errors import LabError
-from lab.tensorboard.alone import without_tensorflow
 
 HOST: Final = "127.0.0.1"
+
+_NO_TENSORFLOW: Final = "tensorboard.compat.notf"
+"""The module by which TensorBoard knows that it must do without TensorFlow.
+
+The import of TensorFlow would take 3 seconds.
+"""
 
 _MOST_POINTS: Final = 10_000
 """So many points of a curve are shown; of more, TensorBoard draws some by lot."""
@@ -28,8 +35,8 @@ def serve(folder: Path, port: int) -> str:
     Raises:
         LabError: The port is taken, or may not be used.
     """
-    without_tensorflow()
-    # Imported here: it costs a second, and must have been told so.
+    sys.modules.setdefault(_NO_TENSORFLOW, types.ModuleType(_NO_TENSORFLOW))
+    # Imported here: it costs a second, and looks for that module.
     from tensorboard import default, program  # noqa: PLC0415
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # no line for each request

@@ -90,7 +90,7 @@ def test_with_cards_that_no_container_gets(
     (tmp_path / "cluster.yaml").write_bytes((engines.ROOT / "cluster.yaml").read_bytes())
     code, report = examine(tmp_path, LAB_IMAGE=image, **driver("eight-h100").environment)
     found = by_name(report)
-    assert found["cards"]["what"].startswith("8 NVIDIA H100")
+    assert found["GPUs"]["what"].startswith("8 NVIDIA H100")
     assert found["container toolkit"]["verdict"] == "failed"
     assert (code, report["ok"], report["usable"]["gpus"]) == (1, False, False)
     assert left_by_trials(engine.environment) == ""

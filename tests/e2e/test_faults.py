@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from lab.backends.compose import ComposeBackend, ComposeEnvironment
-from lab.backends.local import LocalBackend, interpreter
+from lab.backends.local import LocalBackend, processes
 from lab.backends.local.environment import LocalEnvironment
 from lab.cli import main
 from lab.errors import LabError
@@ -75,7 +75,7 @@ def talking(listen: Sequence[str], ask: Sequence[str]) -> Iterator[Callable[[], 
             client.kill()
 
 
-CUT: Final = ("cut", "2")
+CUT: Final = ("cut:2s",)
 SILENT_S: Final = 1.9
 
 
@@ -107,7 +107,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEnvi
 def on(environment: LocalEnvironment, task: str) -> list[str]:
     """The command line that runs Python code where a task lives."""
     prefix = environment._enter(environment._agent_pids()[task])
-    return [*prefix, interpreter.command("x")[0], "-c"]
+    return [*prefix, processes.command("x")[0], "-c"]
 
 
 def test_pseudo_nodes_are_cut_off_and_come_back(local: LocalEnvironment) -> None:
@@ -117,10 +117,10 @@ def test_pseudo_nodes_are_cut_off_and_come_back(local: LocalEnvironment) -> None
 
 
 def test_a_cut_that_is_under_way_goes_with_its_environment(local: LocalEnvironment) -> None:
-    local.disturb("tf2", ["cut", "60"])
+    local.disturb("tf2", ["cut:60s"])
     with pytest.raises(LabError, match="node tf2: another fault of this node's network is under"):
-        local.disturb("tf2", ["cut", "60"])
-    local.disturb("tf1", ["link", "1000000", "-", "60"])
+        local.disturb("tf2", ["cut:60s"])
+    local.disturb("tf1", ["link:rate=1mbit,60s"])
     local.down(no_word)
 
 
@@ -223,12 +223,12 @@ def test_containers_are_cut_off_and_come_back(containers: ComposeEnvironment) ->
         assert longest_s() > SILENT_S
     wait_for(lambda: not faults_of(containers), "the container that did it has gone")
     # What does a fault is no part of the environment, and the environment's own is unharmed.
-    containers.disturb("tf1", ["link", "1000000", "-", "60"])
+    containers.disturb("tf1", ["link:rate=1mbit,60s"])
     (link,) = faults_of(containers)
     assert [each.service for each in containers.seen()] == known
     assert all(task.alive for task in containers.tasks())
     with pytest.raises(LabError, match="node tf1: another fault of this node's network is under"):
-        containers.disturb("tf1", ["cut", "60"])
+        containers.disturb("tf1", ["cut:60s"])
     (options,) = json.loads(docker("inspect", link))
     assert options["HostConfig"]["CapDrop"] == ["ALL"]
     assert MODULE in options["Config"]["Cmd"]

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from lab.cli.arguments import Flag, Parameter, Switch, parameters
-from lab.cli.catalogue import COMMANDS
+from lab.cli.registry import COMMANDS
 from tests.hostile.calls import Column, Fault, call
 from tests.hostile.runs import GOOD, ROOT, SAMPLES
+from tests.shown import examples
 
 STARTS: Final = frozenset({"run", "up", "sweep", "reproduce", "build"})
 """Commands that could start tasks or a build; they get a state directory that is none."""
@@ -83,9 +84,8 @@ def argument_list(seed: int) -> list[str]:
     name = rng.choice(list(COMMANDS))
     if rng.random() < 0.05:
         return [rng.choice(ODD), *rng.choices(ODD, k=rng.randrange(3))]
-    command = COMMANDS[name]
-    known = parameters(import_module(f"lab.cli.commands.{command.module}").command)
-    example, _ = rng.choice(command.examples)
+    known = parameters(import_module(f"lab.cli.commands.{name}").command)
+    example = rng.choice(examples(name))
     words = shlex.split(example)[2:] if rng.random() < 0.5 else []
     for _ in range(rng.randrange(1, 4)):
         words[(place := rng.randrange(len(words) + 1)) : place] = _some(known, rng)

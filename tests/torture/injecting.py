@@ -289,7 +289,7 @@ def _program(
     """The program that is to be hit, as soon as it is there; None where it has ended."""
     seen = False
     while not scene.over():
-        found = processes.program(scene.run_id, scene.case.target)
+        found = processes.program(scene.case.project, scene.run_id, scene.case.target)
         if found is not None and ready(found):
             return found
         if found is not None:

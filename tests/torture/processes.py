@@ -48,9 +48,13 @@ def opened(pid: int) -> Process | None:
         return None
 
 
-def program(run_id: str, task: str) -> Process | None:
-    """The program of a task of a run: the uppermost process with that run's variables."""
+def program(project: str, run_id: str, task: str) -> Process | None:
+    """The program of a task of a run: the uppermost process with that run's variables.
+
+    A forked program has its task's name, and its environment's variables.
+    """
     pids = having(LAB_RUN_ID=run_id, LAB_TASK=task)
+    pids += [pid for pid in having(LAB_PROJECT=project) if _name(pid) == task]
     uppermost = [pid for pid in pids if _parent(pid) not in pids]
     return opened(uppermost[0]) if uppermost else None
 
@@ -98,6 +102,10 @@ def _parent(pid: int) -> int:
 def _stat(pid: int) -> list[str]:
     """The fields behind the name: state, parent, …; none where it has gone."""
     return _read(Path(f"/proc/{pid}/stat")).decode(errors="replace").rpartition(")")[2].split()
+
+
+def _name(pid: int) -> str:
+    return _read(Path(f"/proc/{pid}/comm")).decode(errors="replace").rstrip("\n")
 
 
 def _command(pid: int) -> bytes:

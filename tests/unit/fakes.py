@@ -26,10 +26,10 @@ from lab.backends.locking import Busy
 from lab.errors import LabError
 from lab.gpu.verification import Sight
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.task import told_faults
-from lab.task import volume as volumes
+from lab.task import control
 from lab.task.files import write_atomically
 from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.shipping import ship
 from lab.task.sources import digest
 from lab.task.states import State
 
@@ -170,18 +170,18 @@ class FakeEnvironment(Environment):
         try:
             for name, folder in parts.items():
                 shutil.copytree(folder, self.volume.incoming(request.run_id) / name)
-            volumes.submit(self.volume, request)
-        except volumes.VolumeBusy as error:
+            control.submit(self.volume, request)
+        except control.VolumeBusy as error:
             raise Busy(str(error), "wait until it has ended") from error
         thread = threading.Thread(target=self.tasks_do, args=(self.volume, request))
         thread.start()
         self.threads.append(thread)
 
     def cancel(self, run_id: str, reason: str) -> None:
-        volumes.cancel(self.volume, run_id, reason)
+        control.cancel(self.volume, run_id, reason)
 
     def kill(self, run_id: str, reason: str) -> None:
-        volumes.kill(self.volume, run_id, reason)
+        control.kill(self.volume, run_id, reason)
 
     def disturb(self, node: str, words: Sequence[str]) -> None:
         if self.unshakable:
@@ -189,21 +189,21 @@ class FakeEnvironment(Environment):
         self.disturbed.append((node, *words))
 
     def tell(self, run_id: str, fault: str) -> None:
-        told_faults.tell(self.volume, run_id, fault)
+        control.inject_fault(self.volume, run_id, fault)
 
     def runs(self) -> list[Request]:
-        return volumes.requests(self.volume)
+        return control.requests(self.volume)
 
     def mark_collected(self, run_id: str, directory: str) -> None:
-        volumes.mark_collected(self.volume, run_id, directory)
+        control.mark_collected(self.volume, run_id, directory)
 
     def collected(self) -> Mapping[str, str]:
-        return volumes.collected(self.volume)
+        return control.collected(self.volume)
 
     def ship(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
-        return volumes.ship(self.volume, run_id, offsets, follow=follow, **more)
+        return ship(self.volume, run_id, offsets, follow=follow, **more)
 
     def logs(
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None

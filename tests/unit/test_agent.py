@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.task.control import cancel
 from lab.task.protocol import Entry
 from lab.task.states import State
-from lab.task.volume import cancel
 from tests.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
 from tests.conditions import lacking
 
@@ -384,7 +384,8 @@ import json, os, subprocess, sys
 from pathlib import Path
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.statuses import read_status
-from lab.task.volume import ship, submit
+from lab.task.shipping import ship
+from lab.task.control import submit
 volume = Volume(Path(os.environ["LAB_RUNS"]))
 agent = subprocess.Popen([sys.executable, "-m", "lab.task.agent"], stdout=subprocess.DEVNULL)
 submit(volume, Request("r1", RunSpec("t", "fill.py"), {"worker": ["tf1:2222"]}))

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from lab.task.agent import Agent
+from lab.task.control import submit
 from lab.task.place import Place
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import State
 from lab.task.statuses import read_status, write_status
 from lab.task.voice import Voice
-from lab.task.volume import submit
 
 MINE, OTHER = "worker-0", "worker-1"
 CLUSTER = {"worker": ["tf1:2222", "tf2:2222"]}

@@ -137,10 +137,11 @@ def test_appender_takes_a_torn_line_back(tmp_path: Path, monkeypatch: pytest.Mon
         room[0] -= done
         return done
 
-    monkeypatch.setattr("lab.task.output.os.write", full)
+    monkeypatch.setattr("lab.task.files.os.write", full)
+    file.append(b"torn line\n")
+    assert path.read_bytes() == b"whole\n"
     with pytest.raises(OSError, match="No space left"):
-        file.append(b"torn line\n")
-    file.close()
+        file.close()
     assert path.read_bytes() == b"whole\n"
 
 
@@ -183,7 +184,7 @@ def test_lines_wait_for_a_volume_that_is_full(
 def test_records_that_could_not_be_written_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.task.buffering.REFUSED_S", 0.5)
+    monkeypatch.setattr("lab.task.appending.REFUSED_S", 0.5)
     refusing(monkeypatch, math.inf)
     output, _ = pump(tmp_path, b"lab kind=step seq=0\nline\n" * 2)
     assert output.fault is not None

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from lab.task import presence
+from lab.task.control import VolumeBusy, cancel, submit
 from lab.task.presence import Pulses
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import Cause, State, run_state
 from lab.task.statuses import Statuses, read_status, write_status
-from lab.task.volume import VolumeBusy, cancel, submit
 from tests.agents import PATIENCE_S, Stage, wait_for
 
 PROGRAM = """

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from lab.task.autorun import Autorun, report, train
+from lab.task.control import cancel, requests, submit
 from lab.task.once import OnceError
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import Cause, State
 from lab.task.statuses import write_status
-from lab.task.volume import cancel, requests, submit
 
 CLUSTER = {"ps": ["a:2222"], "worker": ["a:2223", "b:2222"]}
 VARIABLES = {

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.task import buffering
+from lab.task import appending
 from lab.task.appending import Appender
-from lab.task.buffering import BufferedAppender, is_read_only
+from lab.task.files import is_read_only
 
 
 class Volume:
@@ -22,7 +22,7 @@ class Volume:
         self.now = 100.0
         self._write = os.write
         patch.setattr(os, "write", self.write)
-        patch.setattr(buffering, "time", SimpleNamespace(monotonic=lambda: self.now))
+        patch.setattr(appending, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def write(self, descriptor: int, data: bytes) -> int:
         if self.room is None:
@@ -41,7 +41,7 @@ def volume(monkeypatch: pytest.MonkeyPatch) -> Volume:
 
 def test_what_was_refused_is_written_in_order(tmp_path: Path, volume: Volume) -> None:
     path = tmp_path / "file"
-    file = BufferedAppender(Appender(path))
+    file = Appender(path)
     file.append(b"one\n")
     volume.room = 2
     file.append(b"two\n")
@@ -58,10 +58,10 @@ def test_what_was_refused_is_written_in_order(tmp_path: Path, volume: Volume) ->
 
 
 def test_a_volume_that_refuses_too_long_is_a_fault(tmp_path: Path, volume: Volume) -> None:
-    file = BufferedAppender(Appender(tmp_path / "file"))
+    file = Appender(tmp_path / "file")
     volume.room = 0
     file.append(b"one\n")
-    volume.now += buffering.REFUSED_S - 1
+    volume.now += appending.REFUSED_S - 1
     file.append(b"two\n")
     assert file.fault is None
     volume.now += 1
@@ -74,7 +74,7 @@ def test_a_volume_that_refuses_too_long_is_a_fault(tmp_path: Path, volume: Volum
 
 def test_what_exceeds_the_buffer_is_counted(tmp_path: Path, volume: Volume) -> None:
     path = tmp_path / "file"
-    file = BufferedAppender(Appender(path), limit=10)
+    file = Appender(path, limit=10)
     volume.room = 0
     file.append(b"one\ntwo\n")
     file.append(b"three\nfour\n")
@@ -89,7 +89,7 @@ def test_half_a_line_that_could_not_be_taken_back(
     tmp_path: Path, volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
-    file = BufferedAppender(Appender(path))
+    file = Appender(path)
     truncate = os.ftruncate
 
     def refuse(_descriptor: int, _size: int) -> None:

@@ -22,14 +22,15 @@ from unittest import mock
 import pytest
 
 from lab.cli import arguments, main
-from lab.cli.catalogue import COMMANDS
 from lab.cli.failures import exit_code_of
+from lab.cli.registry import COMMANDS
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.files import write_atomically
 from lab.task.protocol import RunSpec
 from lab.task.states import State
 from tests.agents import PATIENCE_S
+from tests.shown import examples
 from tests.unit.fakes import PLAN
 
 ROOT = Path(__file__).parents[2]
@@ -122,25 +123,25 @@ def nothing_happened(project: Path) -> bool:
         (["render", "--chek"], "did you mean '--check'?"),
         (["down", "-z"], "no option '-z'"),
         (["validate", "--help=x"], "no option '--help'"),
-        # A stray word fills no parameter.
-        (["run", "async", "5"], "stray word '5' behind `lab run`"),
-        (["run", "async", "rest"], "stray word 'rest' behind `lab run`; did you mean '--resume'?"),
-        (["ls", "jason"], "'jason' behind `lab ls`; did you mean '--json'?"),
+        # An unexpected argument fills no parameter.
+        (["run", "async", "5"], "unexpected argument '5' for `lab run`"),
+        (["run", "async", "rest"], "argument 'rest' for `lab run`; did you mean '--resume'?"),
+        (["ls", "jason"], "'jason' for `lab ls`; did you mean '--json'?"),
         (["validate", "cluster"], "there is no file cluster"),
-        (["validate", "cluster.yaml", "x"], "stray word 'x' behind `lab validate`"),
+        (["validate", "cluster.yaml", "x"], "unexpected argument 'x' for `lab validate`"),
         (["validate", "cluster.yaml", "--check"], "no option '--check' for `lab validate`"),
         (["render", "cluster"], "there is no file cluster"),
         (["validate", "scripts"], "scripts is a directory"),
         (["render", "scripts"], "scripts is a directory"),
-        (["render", "cluster.yaml", "x"], "stray word 'x' behind `lab render`"),
+        (["render", "cluster.yaml", "x"], "unexpected argument 'x' for `lab render`"),
         (["render", "cluster.yaml", "--json"], "no option '--json' for `lab render`"),
         (
             ["render", "cluster.yaml", "--cluster", "other.yaml"],
             "two descriptions are given: cluster.yaml and --cluster other.yaml; leave out one",
         ),
         (["validate", "cluster.yaml", "--cluster=scripts"], "two descriptions are given"),
-        (["schema", "-"], "stray word '-'"),
-        (["runs", "show", "last"], "stray word 'show'"),  # no chaining
+        (["schema", "-"], "unexpected argument '-'"),
+        (["runs", "show", "last"], "unexpected argument 'show'"),  # no chaining
         (["run"], "`lab run` needs EXPERIMENT"),
         (["shell"], "`lab shell` needs TASK"),
         # Flags want values, once.
@@ -154,6 +155,7 @@ def nothing_happened(project: Path) -> bool:
         (["logs", "--tail", "1e3"], "--tail: '1e3' is not a whole number"),
         (["ls", "--json=maybe"], "--json: 'maybe' is not true or false"),
         (["ls", "--no-json=true"], "--no-json takes no value"),
+        (["render", "--no-output"], "no option '--no-output'"),
         # A program's flags are checked for the program that is meant.
         (["run", "async", "--epochs", "two"], "--epochs: 'two' is not a whole number from 1"),
         (["run", "async", "--epochs", "0"], "--epochs: '0' is not a whole number from 1"),
@@ -216,27 +218,28 @@ def test_lab_alone_shows_the_commands_that_matter(project: Path) -> None:
 def test_help_shows_every_command_and_two_examples_of_each(project: Path) -> None:
     everything = lab(project, "--help")
     assert everything.returncode == 0
-    for command in COMMANDS.values():
-        assert f"  {command.name} " in everything.stdout
-        done = lab(project, command.name, "--help")
+    for name, summary in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(summary)}$", everything.stdout, re.MULTILINE)
+        done = lab(project, name, "--help")
         assert (done.returncode, done.stderr) == (0, "")
-        assert f"usage: lab {command.name}" in done.stdout
+        assert f"usage: lab {name}" in done.stdout
         assert "None" not in done.stdout
-        assert max(map(len, done.stdout.splitlines())) <= 120, command.name
-        assert len(command.examples) >= 2
-        for line, _ in command.examples:
-            assert line in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 120, name
+        assert len(examples(name)) >= 2
+        _, shown = done.stdout.split("\nexamples:\n")
+        assert re.findall(r"^  (lab .*)", shown, re.MULTILINE) == examples(name)
+        assert shown.count("\n  # ") + shown.startswith("  # ") == len(examples(name))
     assert nothing_happened(project)
 
 
 def test_examples_fit_the_commands() -> None:
     """Every example's words are accepted: they are matched, and nothing is called."""
-    for command in COMMANDS.values():
-        function = importlib.import_module(f"lab.cli.commands.{command.module}").command
-        for line, _ in command.examples:
+    for name in COMMANDS:
+        function = importlib.import_module(f"lab.cli.commands.{name}").command
+        for line in examples(name):
             words = shlex.split(line.partition(" >")[0])
-            assert words[:2] == ["lab", command.name]
-            arguments.check(command.name, function, words[2:])
+            assert words[:2] == ["lab", name]
+            arguments.check(name, function, words[2:])
 
 
 # These commands need TensorFlow, an environment or an engine, or go on until Ctrl-C; that their
@@ -265,7 +268,7 @@ def test_examples_work(tmp_path: Path, name: str) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/lab").write_text(f'#!/bin/sh\nexec {sys.executable} -m lab "$@"\n')
     (tmp_path / "bin/lab").chmod(0o755)
-    for line, _ in COMMANDS[name].examples:
+    for line in examples(name):
         done = subprocess.run(
             ["bash", "-c", line],
             cwd=tmp_path,
@@ -595,6 +598,6 @@ def test_a_flag_of_ones_own_program_in_front_of_the_dashes(
     name = flag.partition("=")[0]
     assert main(["run", "mine/my.py", flag]) == 2
     assert capsys.readouterr().err == (
-        f"error: {name} is no option of `lab run`; the flags of mine/my.py itself stand behind"
-        f" `--`: lab run mine/my.py -- {name}\n"
+        f"error: {name} is no option of `lab run`; put the flags of mine/my.py after `--`:"
+        f" lab run mine/my.py -- {name}\n"
     )

@@ -16,8 +16,7 @@ import pytest
 
 from lab.backends import Backend, Check, Say
 from lab.backends.choose import check_same, choose, named
-from lab.backends.locking import Busy
-from lab.backends.state_directory import state_directory
+from lab.backends.locking import Busy, state_directory
 from lab.cli import main
 from lab.console import say
 from lab.errors import InputError, LabError

@@ -17,15 +17,16 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli.catalogue import COMMANDS
-from lab.cli.completion import SCRIPTS
-from lab.cli.completion.answers import answer
-from lab.cli.completion.grammar import grammar
+from lab.cli.completion.dynamic import answer
+from lab.cli.completion.scripts import script
+from lab.cli.completion.spec import CommandSpec, Option, Value, specs
+from lab.cli.registry import COMMANDS
 from lab.task.experiments import EXPERIMENTS
 from tests import engine as engines
 from tests.conditions import lacking
 
 ROOT = Path(__file__).parents[2]
+SHELLS = ("bash", "zsh", "fish")
 PROBE = "$(touch pwned)"
 CLUSTER = """\
 version: 1
@@ -58,9 +59,8 @@ def place(tmp_path: Path) -> Path:
     for name in ("20260101-0000-async-aaaa", "20260202-0000-sync-bbbb", PROBE, "a b;touch pwned"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "run.json").write_text("{}")
-    known = grammar()
-    for shell, script in SCRIPTS.items():
-        (tmp_path / f"lab.{shell}").write_text(script(known))
+    for shell in SHELLS:
+        (tmp_path / f"lab.{shell}").write_text(script(shell))
     answers = f"PYTHONPATH={ROOT} exec {sys.executable} -m lab"
     put_lab(tmp_path, f'{answers} "$@"')
     return tmp_path
@@ -138,15 +138,15 @@ def test_an_answer_imports_nothing_heavy(place: Path) -> None:
 
 
 def test_the_scripts_know_every_command_and_flag() -> None:
-    known = grammar()
-    assert list(known) == list(COMMANDS)
-    for shell, script in SCRIPTS.items():
-        text = script(known)
-        for line in known.values():
-            assert line.name in text
-            for option in line.options:
+    known = specs()
+    assert [command.name for command in known] == list(COMMANDS)
+    for shell in SHELLS:
+        text = script(shell)
+        for command in known:
+            assert command.name in text
+            for option in command.options:
                 flag = f"-l {option.name}" if shell == "fish" else f"--{option.name}"
-                assert flag in text, (shell, line.name, option.name)
+                assert flag in text, (shell, command.name, option.name)
 
 
 # ---- bash, word by word
@@ -213,11 +213,10 @@ def test_bash_offers_what_can_stand_there(place: Path) -> None:
 
 
 def test_bash_offers_every_flag_of_every_command(place: Path) -> None:
-    known = grammar()
-    for line, offered in zip(
-        known.values(), bash_offers(place, *(("lab", name, "--") for name in known)), strict=True
-    ):
-        assert offered == [f"--{option.name}" for option in line.options]
+    known = specs()
+    lines = [("lab", command.name, "--") for command in known]
+    for command, offered in zip(known, bash_offers(place, *lines), strict=True):
+        assert offered == [f"--{option.name}" for option in command.options]
 
 
 # ---- Every shell, at a terminal
@@ -331,3 +330,29 @@ def test_an_answer_is_never_executed(place: Path) -> None:
             terminal.close()
         assert not (place / "pwned").exists(), shell
         assert not (place / "b").exists(), shell
+
+
+def test_any_text_can_be_a_help_text(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script quotes texts for its shell: none is executed, none ends a specification."""
+    text = f'it\'s [a:b] \\ {PROBE} `touch pwned` "c"'
+    options = [
+        Option("plain", text, "p"),
+        Option("valued", text, value=Value(text, ("one", "two"))),
+    ]
+    odd = CommandSpec("odd", text, options, [Value(text, ("three",))], passes_arguments=False)
+    monkeypatch.setattr("lab.cli.completion.scripts.specs", lambda: [odd])
+    for shell in SHELLS:
+        (place / f"lab.{shell}").write_text(script(shell))
+    for shell in START:
+        if shutil.which(START[shell][0][0]) is None:
+            continue
+        (place / "typed").unlink(missing_ok=True)
+        terminal = Terminal(shell, place)
+        try:
+            terminal.enter("lab od\t--pl\t--val\ttw\tth\t\nlab end\n")
+            terminal.wait_for("end")
+            _, typed, _ = terminal.lines()
+        finally:
+            terminal.close()
+        assert typed.rstrip().replace("=", " ") == "odd --plain --valued two three", shell
+        assert not (place / "pwned").exists(), shell

@@ -25,10 +25,10 @@ from lab.run.conduct import conduct
 from lab.run.prepare import Submission, prepare
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
+from lab.task.control import NoSuchRun
 from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
-from lab.task.volume import NoSuchRun
 from tests.agents import PATIENCE_S, wait_for
 from tests.specs import update
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,14 +21,13 @@ from docker.errors import APIError
 
 from lab.backends import locking
 from lab.backends.compose import ComposeBackend, removal
-from lab.backends.compose import state as containers
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.removal import NOTHING
 from lab.backends.local import LocalBackend
 from lab.backends.local import state as processes
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import EnvironmentRecord, Isolation
-from lab.backends.locking import Busy
+from lab.backends.locking import Busy, lock_environment
 from lab.backends.process import Identity
 from lab.cli import main
 from lab.config import load_cluster
@@ -39,6 +39,7 @@ from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment
 from tests.unit.test_cli import CLUSTER
 
 REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
+LOCAL, COMPOSE = partial(lock_environment, "local"), partial(lock_environment, "compose")
 NOBODY = Identity(pid=2**22 + 1, started="1", boot="never")
 
 
@@ -65,7 +66,7 @@ def a_dead_environment(project: str = "mnist") -> LocalEnvironment:
 # ---- One command at a time
 
 
-@pytest.mark.parametrize("locked", [processes.locked, containers.locked])
+@pytest.mark.parametrize("locked", [LOCAL, COMPOSE])
 def test_who_needs_it_as_it_is_may_be_several_and_who_changes_it_is_alone(locked: Any) -> None:
     alone = pytest.raises(LabError, match=r"boots the .*'demo'")
     with locked("demo", shared=True), locked("demo", shared=True), alone, locked("demo"):
@@ -109,15 +110,15 @@ def test_an_environment_of_processes_is_left_alone_while_another_command_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = a_dead_environment()
-    monkeypatch.setattr(LocalEnvironment, "alive", lambda _self: True)
-    with processes.locked("mnist"):
+    monkeypatch.setattr(LocalEnvironment, "is_up", True)
+    with LOCAL("mnist"):
         with refused():
             LocalBackend().up(PLAN, root=tmp_path, say=quiet)
         with refused():
             environment.down(quiet)
         with refused():
             environment.submit(REQUEST)
-    with processes.locked("mnist", shared=True), refused():
+    with LOCAL("mnist", shared=True), refused():
         environment.down(quiet)
     environment.submit(REQUEST)
     assert [request.run_id for request in environment.runs()] == ["r1"]
@@ -142,7 +143,7 @@ def test_an_environment_of_containers_is_left_alone_while_another_command_has_it
     with pytest.raises(LabError, match="did not come up"):
         backend.up(PLAN, root=tmp_path, say=quiet)
     assert isinstance(locks[0], int)  # what compose holds, should this process be killed
-    with containers.locked("mnist"):
+    with COMPOSE("mnist"):
         with refused():
             backend.up(PLAN, root=tmp_path, say=quiet)
         with refused():
@@ -159,9 +160,10 @@ def test_compose_holds_the_lock_though_its_helper_is_killed(tmp_path: Path) -> N
     helper = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from lab.backends.compose import cli, state\n"
+        "from lab.backends.compose import cli\n"
+        "from lab.backends.locking import lock_environment\n"
         f"cli.docker = lambda: {str(fake)!r}\n"
-        "with state.locked('mnist') as lock:\n"
+        "with lock_environment('compose', 'mnist') as lock:\n"
         "    cli.Compose('mnist', Path('f'), Path('/'), lock).up(lambda line: print(line))\n"
     )
     command = [sys.executable, "-u", "-c", helper]
@@ -169,7 +171,7 @@ def test_compose_holds_the_lock_though_its_helper_is_killed(tmp_path: Path) -> N
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         process.kill()
-    with refused(), containers.locked("mnist"):
+    with refused(), COMPOSE("mnist"):
         pass
     (tmp_path / "go").write_text("go\n")
     wait_for(can_be_locked, "the end of compose")
@@ -177,7 +179,7 @@ def test_compose_holds_the_lock_though_its_helper_is_killed(tmp_path: Path) -> N
 
 def can_be_locked() -> bool:
     try:
-        with containers.locked("mnist"):
+        with COMPOSE("mnist"):
             return True
     except LabError:
         return False
@@ -190,7 +192,7 @@ def needed() -> None:
 def test_what_is_needed_is_not_taken_down(tmp_path: Path) -> None:
     local = a_dead_environment()
     compose = ComposeEnvironment(an_engine(inspected()), "mnist")
-    for environment, locked in ((local, processes.locked), (compose, containers.locked)):
+    for environment, locked in ((local, LOCAL), (compose, COMPOSE)):
 
         def alone(locked: Any = locked) -> None:
             with refused(), locked("mnist", shared=True):

@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
+import inspect
 import ipaddress
 import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lab import doctor
 from lab.backends.compose.mends import explain
-from lab.backends.local.addresses import NETWORK
 from lab.cli import main
-from lab.doctor import (
-    Finding,
-    Need,
-    Report,
-    Verdict,
-    data,
-    engine,
-    gpus,
-    images,
-    network,
-    python,
-    resources,
-)
-from lab.doctor.asking import Answer, ask
+from lab.doctor import Report, data, engine, examine, gpus, network, python, resources
+from lab.doctor.checks import CHECKS
+from lab.doctor.commands import CommandResult, run_command
+from lab.doctor.host import Fact, Host
+from lab.doctor.model import Finding, Need, Outcome, Status
+from lab.doctor.runner import Check, run_checks
 from lab.doctor.view import lines
 from lab.errors import LabError
 from lab.gpu import Condition, Fault, Gpu, Inventory, NvmlError
 from lab.threads import within
 from tests.unit.fakes import PLAN
 
-OK, WARNING, FAILED, SKIPPED = Verdict.OK, Verdict.WARNING, Verdict.FAILED, Verdict.SKIPPED
+OK, WARNING, FAILED, SKIPPED = Status.OK, Status.WARNING, Status.FAILED, Status.SKIPPED
 UUID = "GPU-5f2a0000-0000-0000-0000-000000000001"
 H100 = Gpu(0, UUID, "NVIDIA H100 80GB HBM3", 80 * 2**30)
 BOX = Inventory("uuid", (H100,), 8, 2**36, driver="580.95.05", cuda="13.0")
@@ -54,7 +45,7 @@ INFO = {
     "DockerRootDir": "/var/lib/docker",
     "Runtimes": {"runc": {}},
 }
-ANSWERS = engine.Answers(INFO)
+ENGINE = engine.EngineInfo(INFO)
 CLUSTER = """\
 version: 1
 name: mnist
@@ -82,56 +73,52 @@ def test_what_hangs_is_left_to_itself() -> None:
     with pytest.raises(TimeoutError):
         within(0.05, go_on.wait)
     go_on.set()
-    assert ask(["sleep", "86400"], 0.05) == Answer(None)
+    assert run_command(["sleep", "86400"], 0.05) == CommandResult(None)
 
 
 def test_what_was_asked_is_answered() -> None:
     assert within(5, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
         within(5, lambda: 1 // 0)
-    assert ask(["sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3"], 5) == Answer(
-        3, "out\n", "first\nlast\n"
-    )
-    assert ask(["no-such-command-here"], 5).code == 127
-    assert Answer(1, "", "first\nlast\n").last == "last"
-    assert Answer(1).last == "it gave no reason"
+    assert run_command(
+        ["sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3"], 5
+    ) == CommandResult(3, "out\n", "first\nlast\n")
+    assert run_command(["no-such-command-here"], 5).code == 127
+    assert CommandResult(1, "", "first\nlast\n").last_line == "last"
+    assert CommandResult(1).last_line == "it gave no reason"
 
 
 # ---- Python
 
 
 def test_the_version_of_python() -> None:
-    assert python.version().verdict is OK
-    assert python.version((3, 14, 0)).verdict is WARNING
-    old = python.version((3, 10, 12))
-    assert (old.verdict, old.needed_for, old.blocks) == (
-        FAILED,
-        Need.EVERYTHING,
-        "Python is too old",
-    )
-    assert "make install" in old.mend
-    assert python.version((3, 12, 1), 32).verdict is FAILED
+    assert python.judge_version((3, 13, 1), 64).status is OK
+    assert python.judge_version((3, 14, 0), 64).status is WARNING
+    old = python.judge_version((3, 10, 12), 64)
+    assert (old.status, old.blocks) == (FAILED, "Python is too old")
+    assert "make install" in old.fix
+    assert python.judge_version((3, 12, 1), 32).status is FAILED
 
 
 def test_packages_at_their_pinned_versions() -> None:
-    found = python.packages()
-    assert found.verdict is OK, found.what
+    found = python.judge_packages(python.package_faults(python.requirements()))
+    assert found.status is OK, found.what
     assert found.what.endswith(", at the versions that lab asks for")
 
     required = ["rich==15.*", "docker==7.2.*", "absent==1.*; extra == 'dev'"]
     versions = {"rich": "15.0.0", "docker": "7.2.0"}
-    assert python.packages(lambda: required, versions.get).verdict is OK
+    assert python.package_faults(required, versions.get) == (2, [])
     del versions["docker"]
     versions["rich"] = "14.1.0"
-    bad = python.packages(lambda: required, versions.get)
-    assert bad.verdict is FAILED
+    bad = python.judge_packages(python.package_faults(required, versions.get))
+    assert bad.status is FAILED
     assert bad.what == "rich 14.1.0 is not ==15.*; docker is missing"
-    assert "requirements/host.txt" in bad.mend
+    assert "requirements/host.txt" in bad.fix
 
 
 def test_packages_without_the_one_that_compares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "packaging.requirements", None)
-    assert python.packages().what == "packaging is missing"
+    assert python.package_faults([])[1] == ["packaging is missing"]
 
 
 def test_requirements_of_an_installed_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,66 +132,73 @@ def test_requirements_of_an_installed_lab(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("answer", "verdict", "what", "blocks"),
     [
-        (Answer(0, '["2.21.0", ""]\n'), OK, "2.21.0, built for CPUs", ""),
-        (Answer(0, 'noise\n["2.21.1", "12.5.1"]\n'), OK, "2.21.1, built for CUDA 12.5.1", ""),
-        (Answer(0, '["2.15.1", ""]'), WARNING, "lab was tried with 2.21.*", ""),
+        (CommandResult(0, '["2.21.0", ""]\n'), OK, "2.21.0, built for CPUs", ""),
+        (
+            CommandResult(0, 'noise\n["2.21.1", "12.5.1"]\n'),
+            OK,
+            "2.21.1, built for CUDA 12.5.1",
+            "",
+        ),
+        (CommandResult(0, '["2.15.1", ""]'), WARNING, "lab was tried with 2.21.*", ""),
         (None, WARNING, "not installed", "no TensorFlow"),
-        (Answer(1, "", "Trace\nImportError: no\x1b[31m lib"), FAILED, "lib", "TensorFlow"),
-        (Answer(-4, "", ""), FAILED, "it gave no reason", "TensorFlow"),
-        (Answer(None), FAILED, "takes more than 60 s", "TensorFlow"),
+        (CommandResult(1, "", "Trace\nImportError: no\x1b[31m lib"), FAILED, "lib", "TensorFlow"),
+        (CommandResult(-4, "", ""), FAILED, "it gave no reason", "TensorFlow"),
+        (CommandResult(None), FAILED, "takes more than 60 s", "TensorFlow"),
     ],
 )
-def test_tensorflow(answer: Answer | None, verdict: Verdict, what: str, blocks: str) -> None:
-    found, has_cuda = python.tensorflow("2.21.*", lambda: answer)
-    assert (found.verdict, found.blocks, found.needed_for) == (verdict, blocks, Need.LOCAL)
+def test_tensorflow(answer: CommandResult | None, verdict: Status, what: str, blocks: str) -> None:
+    found = python.judge_tensorflow(answer)
+    assert (found.status, found.blocks) == (verdict, blocks)
     assert what in found.what
     assert "\x1b" not in found.what
-    assert bool(found.mend) == (verdict is not OK)
-    assert has_cuda == (answer is not None and "12.5.1" in answer.out)
-
-
-def test_a_tensorflow_that_hangs() -> None:
-    found, _ = python.tensorflow("2.21.*", raising(TimeoutError()))
-    assert found.verdict is FAILED
+    assert bool(found.fix) == (verdict is not OK)
+    has_cuda = answer is not None and "12.5.1" in answer.out
+    assert python.tensorflow_build(answer)[1] == ("12.5.1" if has_cuda else "")
 
 
 # ---- The data, the description, the directories
 
 
 def test_the_data_set(tmp_path: Path) -> None:
-    assert data.dataset().what == "4 files, 11 MB, checksums right"
-    missing = data.dataset(tmp_path)
-    assert (missing.verdict, missing.blocks) == (FAILED, "the data set")
+    assert data.judge_dataset(data.verify_dataset()).what == "4 files, 11 MB, checksums right"
+    missing = data.judge_dataset(data.verify_dataset(tmp_path))
+    assert (missing.status, missing.blocks) == (FAILED, "the data set")
     assert "SHA256SUMS cannot be read (No such file" in missing.what
     for file in data.MNIST.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    assert data.dataset(tmp_path).verdict is OK
+    assert data.judge_dataset(data.verify_dataset(tmp_path)).status is OK
     labels = tmp_path / "t10k-labels-idx1-ubyte.gz"
     labels.write_bytes(labels.read_bytes()[:-1] + b"x")
-    assert "t10k-labels-idx1-ubyte.gz is damaged" in data.dataset(tmp_path).what
+    assert (
+        "t10k-labels-idx1-ubyte.gz is damaged"
+        in data.judge_dataset(data.verify_dataset(tmp_path)).what
+    )
     labels.unlink()
-    gone = data.dataset(tmp_path)
+    gone = data.judge_dataset(data.verify_dataset(tmp_path))
     assert "t10k-labels-idx1-ubyte.gz cannot be read" in gone.what
-    assert "git checkout" in gone.mend
+    assert "git checkout" in gone.fix
 
 
 def test_no_description(tmp_path: Path) -> None:
-    found = data.described(NO_BOX, tmp_path / "cluster.yaml")
-    assert (found.finding.verdict, found.plan, found.gpus) == (SKIPPED, None, 0)
+    found = data.read_config(NO_BOX, tmp_path / "cluster.yaml")
+    outcome = data.judge_config(found, NO_BOX)
+    assert (outcome.status, outcome.stops, found.plan, found.gpus) == (SKIPPED, True, None, 0)
 
 
 def test_a_description(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER.replace("GPUS", "1"))
-    found = data.described(BOX, path)
-    assert found.finding.verdict is OK
-    assert "mnist, 2 nodes, 2 tasks, 1 GPU" in found.finding.what
+    found = data.read_config(BOX, path)
+    outcome = data.judge_config(found, BOX)
+    assert outcome.status is OK
+    assert "mnist, 2 nodes, 2 tasks, 1 GPU" in outcome.what
     assert found.plan is not None
     assert [task.gpus for task in found.plan.tasks] == [(), (UUID,)]
 
-    without = data.described(NO_BOX, path)
-    assert without.finding.verdict is OK
-    assert "without GPUs here, so on CPUs" in without.finding.what
+    without = data.read_config(NO_BOX, path)
+    outcome = data.judge_config(without, NO_BOX)
+    assert outcome.status is OK
+    assert "without GPUs here, so on CPUs" in outcome.what
     assert without.plan is not None
     assert not any(task.gpus for task in without.plan.tasks)
 
@@ -212,9 +206,10 @@ def test_a_description(tmp_path: Path) -> None:
 def test_a_description_that_does_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER.replace("GPUS", "4"))
-    found = data.described(BOX, path)
-    assert found.finding.verdict is WARNING
-    assert "clusters/" in found.finding.mend
+    found = data.read_config(BOX, path)
+    outcome = data.judge_config(found, BOX)
+    assert (outcome.status, outcome.stops) == (WARNING, False)
+    assert "clusters/" in outcome.fix
     assert found.plan is not None  # on CPUs, for the checks that follow
     assert found.gpus == 4
 
@@ -222,80 +217,81 @@ def test_a_description_that_does_not_fit(tmp_path: Path) -> None:
 def test_descriptions_with_faults(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(CLUSTER.replace("GPUS", "x"))
-    found = data.described(BOX, path)
-    assert found.finding.verdict is WARNING
-    assert found.finding.what.endswith("has a fault")
-    assert "lab validate" in found.finding.mend
+    found = data.judge_config(data.read_config(BOX, path), BOX)
+    assert (found.status, found.stops) == (WARNING, True)
+    assert found.what.endswith("has a fault")
+    assert "lab validate" in found.fix
     path.write_text("name: m\n")
-    assert "faults" in data.described(BOX, path).finding.what
+    assert "faults" in data.judge_config(data.read_config(BOX, path), BOX).what
     path.unlink()
     path.mkdir()
-    assert data.described(BOX, path).finding.verdict is WARNING
+    assert data.judge_config(data.read_config(BOX, path), BOX).status is WARNING
 
 
 def test_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new = tmp_path / "not" / "yet"
-    assert data.writable("runs directory", new, "LAB_RUNS_DIR").verdict is OK
+    assert data.judge_writable(data.look_at(new, "runs", "LAB_RUNS_DIR")).status is OK
     assert not new.parent.exists()
     (tmp_path / "file").touch()
-    found = data.writable("runs directory", tmp_path / "file" / "runs", "LAB_RUNS_DIR")
-    assert (found.verdict, found.blocks) == (FAILED, "runs directory cannot be written")
+    found = data.judge_writable(data.look_at(tmp_path / "file" / "runs", "runs", "LAB_RUNS_DIR"))
+    assert (found.status, found.blocks) == (FAILED, "runs directory cannot be written")
     assert "is no directory" in found.what
-    assert "LAB_RUNS_DIR" in found.mend
+    assert "LAB_RUNS_DIR" in found.fix
     monkeypatch.setattr(os, "access", lambda *_: False)
-    assert "cannot be written" in data.writable("state directory", new, "LAB_STATE").what
+    assert "cannot be written" in data.judge_writable(data.look_at(new, "state", "")).what
 
 
 def test_what_dead_environments_have_left() -> None:
-    assert data.leftovers(lambda: []).what == "none"
-    assert data.leftovers(lambda: [("a", True)]).what == "1 up, see `lab ls`"
-    found = data.leftovers(lambda: [("a", True), ("b", False)])
-    assert (found.verdict, found.mend) == (WARNING, "`lab down b`")
+    assert data.judge_environments([]).what == "none"
+    assert data.judge_environments([("a", True)]).what == "1 up, see `lab ls`"
+    found = data.judge_environments([("a", True), ("b", False)])
+    assert (found.status, found.fix) == (WARNING, "`lab down b`")
 
 
 # ---- Resources
 
 
 def test_cpus_and_memory() -> None:
-    assert resources.cpus(8, PLAN).what == "8 CPUs for 3 tasks"
-    assert resources.cpus(1, PLAN).what == "1 CPU for 3 tasks: they take turns"
-    assert resources.cpus(1, None).what == "1 CPU"
-    assert resources.memory(2**35, 2**34, PLAN).verdict is OK
-    little = resources.memory(2**31, 2**30, PLAN)
-    assert little.verdict is WARNING
+    assert resources.judge_cpus(8, PLAN).what == "8 CPUs for 3 tasks"
+    assert resources.judge_cpus(1, PLAN).what == "1 CPU for 3 tasks: they take turns"
+    assert resources.judge_cpus(1, None).what == "1 CPU"
+    assert resources.judge_memory((2**35, 2**34), PLAN).status is OK
+    little = resources.judge_memory((2**31, 2**30), PLAN)
+    assert little.status is WARNING
     assert "3 tasks with TensorFlow take about 2.197 GiB" in little.what
     total, available = resources.memory_bytes()
     assert 0 < available <= total
-    assert resources.memory_bytes(Path("/no/such/file")) == (total, total)
 
 
 @pytest.mark.parametrize(
     ("free", "verdict"), [(2 * 10**9, OK), (10**9 - 1, WARNING), (10**7, FAILED)]
 )
-def test_room(free: int, verdict: Verdict) -> None:
-    found = resources.disk("room for runs", Path("runs"), lambda path: (path, free))
-    assert (found.verdict, bool(found.blocks)) == (verdict, verdict is FAILED)
+def test_room(free: int, verdict: Status) -> None:
+    directory = data.Directory(Path("runs"), Path("/"), "", free, "runs", "LAB_RUNS_DIR")
+    found = data.judge_room(directory)
+    assert (found.status, bool(found.blocks)) == (verdict, verdict is FAILED)
 
 
 def test_room_is_measured_where_the_directory_will_be(tmp_path: Path) -> None:
-    where, free = resources.free_bytes(tmp_path / "not" / "yet")
-    assert where == tmp_path
-    assert free > 0
+    found = data.look_at(tmp_path / "not" / "yet", "runs", "LAB_RUNS_DIR")
+    assert found.existing == tmp_path
+    assert found.free > 0
 
 
 def test_limits_of_the_kernel(tmp_path: Path) -> None:
-    assert resources.inotify(128, 65536).verdict is OK
-    assert resources.inotify(None, None).verdict is SKIPPED
-    for few in (resources.inotify(64, 65536), resources.inotify(128, 4096)):
-        assert few.verdict is WARNING
-        assert "sysctl" in few.mend
-    assert resources.files(1024, PLAN).verdict is OK
-    assert resources.files(-1, PLAN).what == "no limit"
-    assert resources.files(256, PLAN).verdict is WARNING
-    assert resources.threads(None, 2, PLAN).verdict is OK
-    assert resources.threads(4096, 2, PLAN).verdict is OK
-    many = resources.threads(4096, 2, replace(PLAN, tasks=PLAN.tasks * 50))
-    assert many.verdict is WARNING
+    assert resources.judge_inotify((128, 65536)).status is OK
+    assert resources.judge_inotify((None, None)).status is SKIPPED
+    for limits in ((64, 65536), (128, 4096)):
+        few = resources.judge_inotify(limits)
+        assert few.status is WARNING
+        assert "sysctl" in few.fix
+    assert resources.judge_open_files(1024, PLAN).status is OK
+    assert resources.judge_open_files(-1, PLAN).what == "no limit"
+    assert resources.judge_open_files(256, PLAN).status is WARNING
+    assert resources.judge_threads(None, 2, PLAN).status is OK
+    assert resources.judge_threads(4096, 2, PLAN).status is OK
+    many = resources.judge_threads(4096, 2, replace(PLAN, tasks=PLAN.tasks * 50))
+    assert many.status is WARNING
     assert "150 tasks with TensorFlow may need 13,500" in many.what
 
 
@@ -336,32 +332,41 @@ def test_limits_of_control_groups(tmp_path: Path) -> None:
     ],
 )
 def test_no_namespaces(why: str, switches: dict[str, int], mend: str) -> None:
-    found = network.namespaces(why, switches)
-    assert (found.verdict, found.needed_for, found.blocks) == (WARNING, Need.LOCAL, "")
+    found = network.judge_namespaces(why, switches)
+    assert (found.status, found.blocks) == (WARNING, "")
     assert "every interface" in found.what
-    assert mend in found.mend
+    assert mend in found.fix
 
 
 def test_namespaces(tmp_path: Path) -> None:
-    assert network.namespaces(None, {}).verdict is OK
+    assert network.judge_namespaces(None, {}).status is OK
     (tmp_path / "user").mkdir()
     (tmp_path / "user/max_user_namespaces").write_text("0\n")
-    assert network.switches(tmp_path) == {"user/max_user_namespaces": 0}
+    assert network.kernel_switches(tmp_path) == {"user/max_user_namespaces": 0}
 
 
 def test_ports() -> None:
     taken = LabError("port 2223 cannot be used: Address already in use", "end what uses it")
-
-    def check(ports: Sequence[int]) -> None:
-        if 2223 in ports:
-            raise taken
-
-    assert network.ports(None, [], check).verdict is SKIPPED
-    assert network.ports(PLAN, [], check).verdict is OK
-    assert network.ports(PLAN, [2222], check).what == "2222 are free"
-    found = network.ports(PLAN, [2222, 2223], check)
-    assert (found.verdict, found.what, found.mend) == (FAILED, taken.what, taken.mend)
+    assert network.judge_ports((None, None)).status is SKIPPED
+    assert network.judge_ports(([], None)).status is OK
+    assert network.judge_ports(([2222], None)).what == "2222 are free"
+    assert network.judge_ports(([2222, 2223], None)).what == "2222 to 2223 are free"
+    found = network.judge_ports(([2222, 2223], taken))
+    assert (found.status, found.what, found.fix) == (FAILED, taken.what, taken.mend)
     assert found.blocks == "a port is in use"
+
+
+def test_ports_are_tried_where_tasks_share_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Sequence[int]] = []
+    monkeypatch.setattr(network, "check_free", tried.append)
+    assert network.check_ports(None, "no namespaces") == (None, None)
+    assert network.check_ports(PLAN, None) == ([], None)
+    assert tried == []
+    assert network.check_ports(PLAN, "no namespaces") == ([2222, 2223, 2224], None)
+    assert tried == [[2222, 2223, 2224]]
+    taken = LabError("port 2223 cannot be used")
+    monkeypatch.setattr(network, "check_free", raising(taken))
+    assert network.check_ports(PLAN, "no namespaces") == ([2222, 2223, 2224], taken)
 
 
 def test_routes(tmp_path: Path) -> None:
@@ -372,54 +377,48 @@ def test_routes(tmp_path: Path) -> None:
         "docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"
         "wg0\t00054D0A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
     )
-    routes = network.routes_of(table)
+    routes = network.routes(table)
     assert [(str(net), device) for net, device in routes] == [
         ("172.17.0.0/16", "docker0"),
         ("10.77.5.0/24", "wg0"),
     ]
-    assert "10.77.5.0/24 by wg0: harmless" in network.addresses(routes).what
-    assert network.addresses(routes[:1]).what == "10.77.0.0/16 is used by nobody else"
-    assert network.routes_of(tmp_path / "none") == []
-
-
-def test_the_range_is_the_one_that_nodes_get() -> None:
-    assert network.LOCAL_RANGE == NETWORK
+    assert "10.77.5.0/24 by wg0: harmless" in network.judge_addresses(routes).what
+    assert network.judge_addresses(routes[:1]).what == "10.77.0.0/16 is not in use"
+    assert network.routes(tmp_path / "none") == []
 
 
 def test_proxies() -> None:
-    assert network.proxies({}, ["tf1"]).what == "none"
-    assert network.proxies({"HTTPS_PROXY": "x"}, ["tf1"]).verdict is OK
+    assert network.judge_proxies({}, PLAN).what == "none"
+    assert network.judge_proxies({"HTTPS_PROXY": "x"}, PLAN).status is OK
     given = {"http_proxy": "http://me:secret@proxy:3128", "no_proxy": "localhost"}
-    found = network.proxies(given, ["tf1", "tf2"])
-    assert found.verdict is WARNING
+    found = network.judge_proxies(given, PLAN)
+    assert found.status is WARNING
     assert "secret" not in found.what
-    assert found.mend.startswith("`export no_grpc_proxy=tf1,tf2`")
-    assert (
-        network.proxies({**given, "no_grpc_proxy": "localhost,tf1,tf2"}, ["tf1", "tf2"]).verdict
-        is OK
-    )
-    assert network.proxies({**given, "no_proxy": "*"}, ["tf1"]).verdict is OK
+    assert found.fix.startswith("`export no_grpc_proxy=tf1,tf2,tf3`")
+    exempt = {**given, "no_grpc_proxy": "localhost,tf1,tf2,tf3"}
+    assert network.judge_proxies(exempt, PLAN).status is OK
+    assert network.judge_proxies({**given, "no_proxy": "*"}, PLAN).status is OK
+    assert network.judge_proxies(given, None).status is OK
 
 
 # ---- Docker
 
 
 def test_the_docker_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert engine.command("/usr/bin/docker").verdict is OK
-    found = engine.command(None)
-    assert (found.verdict, found.blocks, found.needed_for) == (WARNING, "no Docker", Need.COMPOSE)
+    assert engine.judge_command("/usr/bin/docker").status is OK
+    found = engine.judge_command(None)
+    assert (found.status, found.blocks, found.stops) == (WARNING, "no Docker", True)
     monkeypatch.setenv("PATH", "/nowhere")
-    assert engine.docker_path() is None
+    assert Host().docker is None
 
 
 def test_an_engine_that_answers() -> None:
-    found, answers = engine.engine(lambda: ANSWERS)
-    assert (found.verdict, found.what, answers) == (OK, "28.2.2", ANSWERS)
-    rootless = replace(ANSWERS, info={**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]})
-    assert engine.engine(lambda: rootless)[0].what == "28.2.2, rootless"
-    old = replace(ANSWERS, info={**INFO, "ServerVersion": "19.03.15"})
-    found, _ = engine.engine(lambda: old)
-    assert (found.verdict, found.blocks) == (FAILED, "the engine is too old")
+    found = engine.judge_engine(ENGINE, {})
+    assert (found.status, found.what) == (OK, "28.2.2")
+    rootless = engine.EngineInfo({**INFO, "SecurityOptions": ["name=seccomp", "name=rootless"]})
+    assert engine.judge_engine(rootless, {}).what == "28.2.2, rootless"
+    found = engine.judge_engine(engine.EngineInfo({**INFO, "ServerVersion": "19.03.15"}), {})
+    assert (found.status, found.blocks, found.stops) == (FAILED, "the engine is too old", False)
 
 
 @pytest.mark.parametrize(
@@ -446,17 +445,18 @@ def test_an_engine_that_answers() -> None:
         ),
     ],
 )
-def test_an_engine_that_does_not(error: Exception, blocks: str, mend: str) -> None:
-    found, answers = engine.engine(raising(error), "unix:///x.sock")
-    assert (found.verdict, found.blocks, answers) == (FAILED, blocks, None)
+def test_an_engine_that_does_not(error: LabError | OSError, blocks: str, mend: str) -> None:
+    found = engine.judge_no_engine(error, {"DOCKER_HOST": "unix:///x.sock"})
+    assert (found.status, found.blocks) == (FAILED, blocks)
     assert "unix:///x.sock" in found.what
-    assert mend in found.mend
+    assert mend in found.fix
 
 
 def test_no_engine_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    found, _ = engine.engine(engine.look, engine.host())
-    assert (found.verdict, found.blocks) == (FAILED, "no engine answers")
+    check = next(each for each in CHECKS["Docker"] if each.name == "engine")
+    found = check.run(Host())
+    assert (found.status, found.blocks, found.stops) == (FAILED, "no engine answers", True)
 
 
 def test_what_an_engine_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,20 +475,20 @@ def test_what_an_engine_says(monkeypatch: pytest.MonkeyPatch) -> None:
         ],
     )
     monkeypatch.setattr(docker, "from_env", lambda **_: SimpleNamespace(api=api))
-    answers = engine.look()
-    assert [str(each) for each in answers.networks] == ["172.17.0.0/16"]
-    assert answers.projects == {"a": ["running", "exited"], "b": ["exited"]}
-    assert answers.is_here
-    assert answers.images_directory == Path("/var/lib/docker")
+    info = engine.read_engine()
+    assert [str(each) for each in info.networks] == ["172.17.0.0/16"]
+    assert info.projects == {"a": ["running", "exited"], "b": ["exited"]}
+    assert info.is_local
+    assert info.images_directory == Path("/var/lib/docker")
     newer = {**INFO, "DriverStatus": [["driver-type", "io.containerd.snapshotter.v1"]]}
-    assert engine.Answers(newer).images_directory == Path("/var/lib/containerd")
+    assert engine.EngineInfo(newer).images_directory == Path("/var/lib/containerd")
 
 
 def test_compose() -> None:
-    assert engine.compose(lambda: "2.40.3").verdict is OK
+    assert engine.judge_compose("2.40.3").status is OK
     for error in (LabError("docker has no compose plugin", "install it"), TimeoutError()):
-        found = engine.compose(raising(error))
-        assert (found.verdict, found.blocks, bool(found.mend)) == (
+        found = engine.judge_no_compose(error)
+        assert (found.status, found.blocks, bool(found.fix)) == (
             FAILED,
             "no compose plugin",
             True,
@@ -496,45 +496,44 @@ def test_compose() -> None:
 
 
 def test_storage_drivers() -> None:
-    assert engine.storage(INFO).verdict is OK
-    assert "whole copy" in engine.storage({"Driver": "vfs"}).what
-    assert engine.storage({"Driver": "aufs"}).verdict is WARNING
+    assert engine.judge_storage(ENGINE).status is OK
+    assert "whole copy" in engine.judge_storage(engine.EngineInfo({"Driver": "vfs"})).what
+    assert engine.judge_storage(engine.EngineInfo({"Driver": "aufs"})).status is WARNING
 
 
 def test_limits_of_the_engine() -> None:
-    assert "cgroups 2, by systemd" in engine.limits(INFO).what
-    found = engine.limits({**INFO, "MemoryLimit": False, "CPUSet": False})
-    assert found.verdict is WARNING
+    assert "cgroups 2, by systemd" in engine.judge_limits(ENGINE).what
+    found = engine.judge_limits(engine.EngineInfo({**INFO, "MemoryLimit": False, "CPUSet": False}))
+    assert found.status is WARNING
     assert "cannot limit memory, CPU sets" in found.what
     rootless = {**INFO, "MemoryLimit": False, "SecurityOptions": ["name=rootless"]}
-    assert "Delegate=" in engine.limits(rootless).mend
+    assert "Delegate=" in engine.judge_limits(engine.EngineInfo(rootless)).fix
 
 
-IMAGE = images.Facts("lab:cpu", "python:3.11-slim-bookworm", 1690 * 10**6, is_here=True)
+IMAGE = engine.TaskImage("lab:cpu", "python:3.11-slim-bookworm", 1690 * 10**6, is_here=True)
 
 
 def test_the_image() -> None:
-    assert images.available(lambda: IMAGE)[0].what == "lab:cpu is here"
-    there = replace(IMAGE, is_here=False, base_is_here=True)
-    assert "is here, and the first run builds it" in images.available(lambda: there)[0].what
-    far = replace(IMAGE, is_here=False, base_can_be_fetched=True)
-    assert "can be fetched" in images.available(lambda: far)[0].what
+    assert engine.judge_image(IMAGE).what == "lab:cpu is here"
+    there = replace(IMAGE, is_here=False, base_state="is here")
+    assert "is here, and the first run builds it" in engine.judge_image(there).what
+    far = replace(IMAGE, is_here=False, base_state="can be fetched")
+    assert "can be fetched" in engine.judge_image(far).what
     old = replace(there, is_here=True, is_old=True)
-    found, _ = images.available(lambda: old)
-    assert (found.verdict, found.what) == (
+    found = engine.judge_image(old)
+    assert (found.status, found.what) == (
         OK,
         "lab:cpu holds another version of lab/task than this lab; its base"
         " python:3.11-slim-bookworm is here, and the first run builds it again",
     )
-    found, _ = images.available(lambda: replace(old, base_is_here=False))
-    assert (found.verdict, found.blocks) == (FAILED, "no image")
+    found = engine.judge_image(replace(old, base_state=""))
+    assert (found.status, found.blocks) == (FAILED, "no image")
     assert found.what.startswith("lab:cpu holds another version of lab/task than this lab, and its")
-    found, facts = images.available(lambda: replace(IMAGE, is_here=False))
-    assert (found.verdict, found.blocks) == (FAILED, "no image")
-    assert facts is not None
-    assert "base-image.sh" in found.mend
-    assert images.available(raising(TimeoutError()))[0].verdict is WARNING
-    assert images.available(raising(LabError("odd", "mend")))[0].verdict is FAILED
+    found = engine.judge_image(replace(IMAGE, is_here=False))
+    assert (found.status, found.blocks) == (FAILED, "no image")
+    assert "base-image.sh" in found.fix
+    assert engine.judge_no_image(TimeoutError()).status is WARNING
+    assert engine.judge_no_image(LabError("odd", "mend")).status is FAILED
 
 
 @pytest.mark.parametrize(
@@ -547,12 +546,13 @@ def test_the_image() -> None:
         (replace(IMAGE, is_here=False), 2 * 10**9, FAILED),
     ],
 )
-def test_room_for_the_image(image: images.Facts | None, free: int, verdict: Verdict) -> None:
-    found = images.room(ANSWERS, image, lambda path: (path, free))
-    assert found.verdict is verdict
+def test_room_for_the_image(image: engine.TaskImage | None, free: int, verdict: Status) -> None:
+    found = engine.judge_disk((Path("/var/lib/docker"), free), image)
+    assert found.status is verdict
     assert bool(found.blocks) == (verdict is FAILED)
-    elsewhere = engine.Answers({**INFO, "Name": "another"})
-    assert images.room(elsewhere, image, raising(OSError())).verdict is SKIPPED
+    elsewhere = engine.EngineInfo({**INFO, "Name": "another"})
+    assert engine.disk(elsewhere) is None
+    assert engine.judge_disk(None, image).status is SKIPPED
 
 
 def networks(*texts: str) -> list[ipaddress.IPv4Network]:
@@ -561,67 +561,72 @@ def networks(*texts: str) -> list[ipaddress.IPv4Network]:
 
 def test_address_pools() -> None:
     docker0 = networks("172.17.0.0/16")
-    assert engine.address_pools(replace(ANSWERS, networks=docker0), []).what == (
+    assert engine.judge_address_pools(replace(ENGINE, networks=docker0), []).what == (
         "room for 30 more networks"
     )
     full = networks("172.16.0.0/12", "192.168.0.0/17")
-    few = engine.address_pools(
-        replace(ANSWERS, networks=[*full, *networks("192.168.128.0/18")]), []
+    few = engine.judge_address_pools(
+        replace(ENGINE, networks=[*full, *networks("192.168.128.0/18")]), []
     )
-    assert few.verdict is OK
+    assert few.status is OK
     most = networks("192.168.128.0/18", "192.168.192.0/19", "192.168.224.0/20")
-    one = engine.address_pools(replace(ANSWERS, networks=[*full, *most]), [])
-    assert (one.verdict, one.what) == (WARNING, "room for 1 more network: 5 networks are there")
-    none = engine.address_pools(
-        replace(ANSWERS, networks=networks("172.16.0.0/12", "192.168.0.0/16")), []
+    one = engine.judge_address_pools(replace(ENGINE, networks=[*full, *most]), [])
+    assert (one.status, one.what) == (WARNING, "room for 1 more network: 5 networks are there")
+    none = engine.judge_address_pools(
+        replace(ENGINE, networks=networks("172.16.0.0/12", "192.168.0.0/16")), []
     )
-    assert (none.verdict, none.blocks) == (FAILED, "no address range")
-    assert "docker network prune" in none.mend
+    assert (none.status, none.blocks) == (FAILED, "no address range")
+    assert "docker network prune" in none.fix
 
 
 def test_address_pools_beside_a_private_network_of_the_host() -> None:
     vpn = [(net, "tun0") for net in networks("172.16.0.0/12", "192.168.0.0/16")]
-    found = engine.address_pools(ANSWERS, vpn)
-    assert found.verdict is FAILED
+    found = engine.judge_address_pools(ENGINE, vpn)
+    assert found.status is FAILED
     assert "172.16.0.0/12 by tun0" in found.what
-    assert "default-address-pools" in found.mend
-    elsewhere = engine.Answers({**INFO, "Name": "another"})
-    assert engine.address_pools(elsewhere, vpn).verdict is OK
+    assert "default-address-pools" in found.fix
+    elsewhere = engine.EngineInfo({**INFO, "Name": "another"})
+    assert engine.judge_address_pools(elsewhere, vpn).status is OK
 
 
 def test_configured_address_pools() -> None:
     pools = [{"Base": "10.99.0.0/24", "Size": 28}, {"Base": "fd00::/8", "Size": 64}]
-    answers = engine.Answers({**INFO, "DefaultAddressPools": pools})
-    assert engine.address_pools(answers, []).what == "room for 16 more networks"
-    large = engine.Answers({**INFO, "DefaultAddressPools": [{"Base": "10.0.0.0/8", "Size": 24}]})
-    assert engine.address_pools(large, []).what == "room for 256 more networks"
+    answers = engine.EngineInfo({**INFO, "DefaultAddressPools": pools})
+    assert engine.judge_address_pools(answers, []).what == "room for 16 more networks"
+    large = engine.EngineInfo({**INFO, "DefaultAddressPools": [{"Base": "10.0.0.0/8", "Size": 24}]})
+    assert engine.judge_address_pools(large, []).what == "room for 256 more networks"
 
 
 def test_environments_that_have_stopped() -> None:
-    assert engine.leftovers({}).what == "no environment is up"
-    assert engine.leftovers({"a": ["running", "exited"]}).what == "1 up, see `lab ls`"
-    found = engine.leftovers({"a": ["running"], "b": ["exited", "created"]})
-    assert (found.verdict, found.what) == (WARNING, "stopped, but not removed: b")
-    assert "`lab down b`" in found.mend
+    assert engine.judge_environments(ENGINE).what == "no environment is up"
+    assert (
+        engine.judge_environments(replace(ENGINE, projects={"a": ["running", "exited"]})).what
+        == "1 up, see `lab ls`"
+    )
+    found = engine.judge_environments(
+        replace(ENGINE, projects={"a": ["running"], "b": ["exited", "created"]})
+    )
+    assert (found.status, found.what) == (WARNING, "stopped, but not removed: b")
+    assert "`lab down b`" in found.fix
 
 
 # ---- GPUs
 
 
 def test_the_driver() -> None:
-    found = gpus.driver(BOX, 1, 1)
-    assert (found.verdict, found.what) == (OK, "580.95.05, CUDA up to 13.0")
+    found = gpus.judge_driver(BOX, 1, 1)
+    assert (found.status, found.what) == (OK, "580.95.05, CUDA up to 13.0")
 
 
 def test_no_driver() -> None:
     missing = replace(NO_BOX, faults=(fault(Condition.NO_DRIVER),))
     for asked in (0, 8):  # a missing card is no failure, whatever the description asks for
-        found = gpus.driver(missing, 0, asked)
-        assert (found.verdict, found.blocks) == (WARNING, "no card")
-        found = gpus.driver(missing, 2, asked)
-        assert (found.verdict, found.blocks) == (WARNING, "no driver")
-        assert "the box's 2 NVIDIA cards" in found.what
-        assert "nvidia-driver" in found.mend
+        found = gpus.judge_driver(missing, 0, asked)
+        assert (found.status, found.blocks) == (WARNING, "no GPU")
+        found = gpus.judge_driver(missing, 2, asked)
+        assert (found.status, found.blocks) == (WARNING, "no driver")
+        assert "the host's 2 NVIDIA GPUs" in found.what
+        assert "nvidia-driver" in found.fix
 
 
 @pytest.mark.parametrize(
@@ -634,38 +639,44 @@ def test_no_driver() -> None:
 )
 def test_a_driver_that_is_broken(condition: Condition, mend: str) -> None:
     broken = replace(NO_BOX, faults=(fault(condition),))
-    found = gpus.driver(broken, 1, 8)
-    assert (found.verdict, found.blocks) == (FAILED, str(condition))
-    assert mend in found.mend
-    assert gpus.driver(fault(condition), 1, 0).verdict is WARNING
+    found = gpus.judge_driver(broken, 1, 8)
+    assert (found.status, found.blocks) == (FAILED, str(condition))
+    assert mend in found.fix
+    assert gpus.judge_driver(fault(condition), 1, 0).status is WARNING
 
 
-def test_a_driver_that_fails() -> None:
-    assert gpus.look(lambda: BOX) is BOX
+def test_a_driver_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "survey", lambda: BOX)
+    assert gpus.read_nvml() is BOX
     reason = fault(Condition.OTHER)
-    assert gpus.look(raising(NvmlError("the NVIDIA driver failed", "", reason))) is reason
-    assert gpus.driver(reason, 1, 1).verdict is FAILED
+    error = NvmlError("the NVIDIA driver failed", "", reason)
+    monkeypatch.setattr(gpus, "survey", raising(error))
+    assert gpus.read_nvml() is reason
+    assert gpus.inventory(reason, 8, (2**36, 2**35)) == NO_BOX
+    assert gpus.judge_driver(reason, 1, 1).status is FAILED
 
 
 def test_cuda(tmp_path: Path) -> None:
-    assert gpus.cuda(BOX, tmp_path).verdict is OK  # without any node, as on WSL
+    assert gpus.has_uvm(tmp_path)  # without any node, as on WSL
     (tmp_path / "nvidiactl").touch()
-    found = gpus.cuda(BOX, tmp_path)
-    assert (found.verdict, found.blocks) == (WARNING, "")
+    assert not gpus.has_uvm(tmp_path)
+    found = gpus.judge_cuda(BOX, False)
+    assert (found.status, found.blocks) == (WARNING, "")
     assert "/nvidia-uvm is not there" in found.what
-    assert found.mend == "`sudo nvidia-modprobe -u -c=0`"
+    assert found.fix == "`sudo nvidia-modprobe -u -c=0`"
     (tmp_path / "nvidia-uvm").touch()
-    assert gpus.cuda(BOX, tmp_path).verdict is OK
+    assert gpus.has_uvm(tmp_path)
+    assert gpus.judge_cuda(BOX, True).status is OK
 
 
-def test_a_driver_without_libcuda(tmp_path: Path) -> None:
+def test_a_driver_without_libcuda() -> None:
     told = Fault(Condition.OTHER, "CUDA version", "libcuda.so.1 is not installed", "install it")
     box = replace(BOX, cuda="", faults=(told,))
-    assert gpus.driver(box, 1, 1).what == "580.95.05"
-    assert gpus.driver(replace(box, driver=""), 1, 1).verdict is OK
-    assert gpus.cards(box, 1).verdict is OK
-    found = gpus.cuda(box, tmp_path)
-    assert (found.verdict, found.what, found.mend, found.blocks) == (
+    assert gpus.judge_driver(box, 1, 1).what == "580.95.05"
+    assert gpus.judge_driver(replace(box, driver=""), 1, 1).status is OK
+    assert gpus.judge_gpus(box, 1).status is OK
+    found = gpus.judge_cuda(box, True)
+    assert (found.status, found.what, found.fix, found.blocks) == (
         WARNING,
         "libcuda.so.1 is not installed",
         "install it",
@@ -673,133 +684,169 @@ def test_a_driver_without_libcuda(tmp_path: Path) -> None:
     )
     # A driver that is too old to tell the version has CUDA all the same.
     old = replace(box, faults=(replace(told, condition=Condition.OLD_DRIVER),))
-    assert gpus.cuda(old, tmp_path).verdict is OK
+    assert gpus.judge_cuda(old, True).status is OK
     version = fault(Condition.OTHER, "driver version")
-    assert gpus.cards(replace(BOX, faults=(version,)), 1).verdict is OK
+    assert gpus.judge_gpus(replace(BOX, faults=(version,)), 1).status is OK
 
 
 def test_cards() -> None:
     two = replace(BOX, gpus=(H100, replace(H100, index=1)))
-    assert gpus.cards(two, 2).what == "2 NVIDIA H100 80GB HBM3 of 80 GiB"
-    none = gpus.cards(replace(BOX, gpus=()), 0)
-    assert (none.verdict, none.blocks) == (WARNING, "no card")
+    assert gpus.judge_gpus(two, 2).what == "2 NVIDIA H100 80GB HBM3 of 80 GiB"
+    none = gpus.judge_gpus(replace(BOX, gpus=()), 0)
+    assert (none.status, none.blocks) == (WARNING, "no GPU")
 
 
 def test_a_card_that_is_lost() -> None:
     lost = replace(BOX, faults=(fault(Condition.CARD_LOST, "GPU 3"),))
-    found = gpus.cards(lost, 2)
-    assert (found.verdict, found.blocks) == (FAILED, "card lost")
+    found = gpus.judge_gpus(lost, 2)
+    assert (found.status, found.blocks) == (FAILED, "card lost")
     assert "GPU 3: card lost" in found.what
-    assert "Xid" in found.mend
-    found = gpus.cards(lost, 0)
-    assert (found.verdict, found.blocks) == (WARNING, "")
-    assert gpus.cards(replace(lost, gpus=()), 0).blocks == "card lost"
+    assert "Xid" in found.fix
+    found = gpus.judge_gpus(lost, 0)
+    assert (found.status, found.blocks) == (WARNING, "")
+    assert gpus.judge_gpus(replace(lost, gpus=()), 0).blocks == "card lost"
 
 
 def test_mig() -> None:
     piece = Gpu(1, "MIG-1", "NVIDIA A100 MIG 3g.20gb", slice_of="GPU-1")
-    assert gpus.mig(BOX).what == "no card is cut"
-    assert gpus.mig(replace(BOX, gpus=(piece,))).what == "all cards are cut: 1 slice, by UUID"
+    assert gpus.judge_mig(BOX).what == "no GPU is cut"
+    assert gpus.judge_mig(replace(BOX, gpus=(piece,))).what == "all GPUs are cut: 1 slice, by UUID"
     assert (
-        "1 slice, by UUID, beside 1 whole card" in gpus.mig(replace(BOX, gpus=(H100, piece))).what
+        "1 slice, by UUID, beside 1 whole GPU"
+        in gpus.judge_mig(replace(BOX, gpus=(H100, piece))).what
     )
-    found = gpus.mig(replace(BOX, faults=(fault(Condition.NO_SLICES, "GPU 2"),)))
-    assert found.verdict is WARNING
-    assert "-i 2 -mig 0" in found.mend
+    found = gpus.judge_mig(replace(BOX, faults=(fault(Condition.NO_SLICES, "GPU 2"),)))
+    assert found.status is WARNING
+    assert "-i 2 -mig 0" in found.fix
 
 
 NO_TOOLKIT = gpus.Toolkit()
 HOOK = gpus.Toolkit(hook="/usr/bin/nvidia-container-runtime-hook", has_ctk=True)
 CDI = gpus.Toolkit(cdi_files=(Path("/etc/cdi/nvidia.yaml"),))
 NEWEST = {**INFO, "ServerVersion": "29.0.1", "CDISpecDirs": ["/etc/cdi"]}
+NO_TRIAL = gpus.Trial(UUID, None, CommandResult(None))
+SEES_IT = CommandResult(0, f"GPU 0: NVIDIA H100 80GB HBM3 (UUID: {UUID})\n")
+
+
+def judge_toolkit(
+    info: Mapping[str, Any],
+    toolkit: gpus.Toolkit,
+    requested: int,
+    *,
+    cudnn: bool = False,
+    trial: gpus.Trial = NO_TRIAL,
+) -> Outcome:
+    return gpus.judge_toolkit(engine.EngineInfo(info), toolkit, requested, cudnn, trial)
 
 
 def test_the_container_toolkit() -> None:
-    assert gpus.toolkit({**INFO, "Runtimes": {"nvidia": {}}}, NO_TOOLKIT, 1).verdict is OK
-    assert HOOK.hook in gpus.toolkit(INFO, HOOK, 1).what
-    assert gpus.toolkit(NEWEST, CDI, 1).what == "by CDI"
+    assert judge_toolkit({**INFO, "Runtimes": {"nvidia": {}}}, NO_TOOLKIT, 1).status is OK
+    assert HOOK.hook in judge_toolkit(INFO, HOOK, 1).what
+    assert judge_toolkit(NEWEST, CDI, 1).what == "by CDI"
     known = {**NEWEST, "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]}
-    assert gpus.toolkit(known, NO_TOOLKIT, 1).what == "by CDI"
+    assert judge_toolkit(known, NO_TOOLKIT, 1).what == "by CDI"
 
 
 def test_no_container_toolkit() -> None:
-    found = gpus.toolkit(INFO, NO_TOOLKIT, 1)
-    assert (found.verdict, found.blocks) == (FAILED, "no container toolkit")
-    assert "install-guide" in found.mend
-    assert gpus.toolkit(INFO, NO_TOOLKIT, 0).verdict is WARNING
-    assert gpus.toolkit(INFO, NO_TOOLKIT, 1, has_cuda=True).blocks == ""
-    unknown = gpus.toolkit(INFO, gpus.Toolkit(has_ctk=True), 1)
+    found = judge_toolkit(INFO, NO_TOOLKIT, 1)
+    assert (found.status, found.blocks) == (FAILED, "no container toolkit")
+    assert "install-guide" in found.fix
+    assert judge_toolkit(INFO, NO_TOOLKIT, 0).status is WARNING
+    assert judge_toolkit(INFO, NO_TOOLKIT, 1, cudnn=True).blocks == ""
+    unknown = judge_toolkit(INFO, gpus.Toolkit(has_ctk=True), 1)
     assert "the engine does not know it" in unknown.what
-    assert unknown.mend.startswith("`sudo nvidia-ctk runtime configure")
+    assert unknown.fix.startswith("`sudo nvidia-ctk runtime configure")
     # An engine that knows CDI, but not for these requests.
-    assert gpus.toolkit({**NEWEST, "ServerVersion": "28.3.0"}, CDI, 1).verdict is FAILED
+    assert judge_toolkit({**NEWEST, "ServerVersion": "28.3.0"}, CDI, 1).status is FAILED
 
 
 def test_the_risk_of_a_daemon_reload() -> None:
-    assert gpus.daemon_reload({**INFO, "CgroupDriver": "cgroupfs"}, HOOK).verdict is OK
-    assert gpus.daemon_reload(NEWEST, CDI).verdict is OK
-    found = gpus.daemon_reload(INFO, HOOK)
-    assert (found.verdict, found.blocks) == (WARNING, "")
-    assert "native.cgroupdriver=cgroupfs" in found.mend
-    assert "nvidia-ctk cdi generate" in found.mend
+    assert (
+        gpus.judge_daemon_reload(
+            engine.EngineInfo({**INFO, "CgroupDriver": "cgroupfs"}), HOOK
+        ).status
+        is OK
+    )
+    assert gpus.judge_daemon_reload(engine.EngineInfo(NEWEST), CDI).status is OK
+    found = gpus.judge_daemon_reload(ENGINE, HOOK)
+    assert (found.status, found.blocks) == (WARNING, "")
+    assert "native.cgroupdriver=cgroupfs" in found.fix
+    assert "nvidia-ctk cdi generate" in found.fix
 
 
-class Asked:
+class Commands:
     """Answers one command after the other, and remembers them."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: CommandResult) -> None:
         self.answers = list(answers)
         self.commands: list[Sequence[str]] = []
 
-    def __call__(self, command: Sequence[str], timeout_s: float) -> Answer:
+    def __call__(self, command: Sequence[str], limit_s: float) -> CommandResult:
         self.commands.append(command)
         return self.answers.pop(0)
 
 
-def test_a_card_in_a_container() -> None:
-    asked = Asked(Answer(0, f"GPU 0: NVIDIA H100 80GB HBM3 (UUID: {UUID})\n"))
-    assert gpus.trial(UUID, "lab:cuda", asked).verdict is OK
-    (command,) = asked.commands
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Outcome, Commands]]:
+    """Tries a GPU in a container whose commands end in this way."""
+
+    def run(*results: CommandResult) -> tuple[Outcome, Commands]:
+        commands = Commands(*results)
+        monkeypatch.setattr(gpus, "run_command", commands)
+        return gpus.judge_trial(gpus.try_gpu(UUID, CUDA_IMAGE)), commands
+
+    return run
+
+
+Tried = Callable[..., tuple[Outcome, Commands]]
+CUDA_IMAGE = replace(IMAGE, name="lab:cuda")
+
+
+def test_a_card_in_a_container(tried: Tried) -> None:
+    found, commands = tried(SEES_IT)
+    assert found.status is OK
+    (command,) = commands.commands
     words = " ".join(command)
     for needed in ("--rm", "--network none", "--pull never", "--label lab.trial=", UUID):
         assert needed in words
     assert "lab.project" not in words  # or it would be an environment
 
 
-def test_a_card_in_a_container_that_does_not_come() -> None:
-    assert gpus.trial(UUID, None, Asked()).verdict is SKIPPED
+def test_a_card_in_a_container_that_does_not_come(tried: Tried) -> None:
+    for image in (None, replace(CUDA_IMAGE, is_here=False)):
+        assert gpus.judge_trial(gpus.try_gpu(UUID, image)).status is SKIPPED
     refused = 'docker: could not select device driver "nvidia" with capabilities: [[gpu]].\n'
-    found = gpus.trial(UUID, "lab:cuda", Asked(Answer(125, "", refused)))
-    assert (found.verdict, found.blocks) == (FAILED, "no card in a container")
-    assert "container toolkit" in found.mend
-    odd = gpus.trial(UUID, "lab:cuda", Asked(Answer(9, "NVML: Unknown Error\n")))
+    found, _ = tried(CommandResult(125, "", refused))
+    assert (found.status, found.blocks) == (FAILED, "no GPU in a container")
+    assert "container toolkit" in found.fix
+    odd, _ = tried(CommandResult(9, "NVML: Unknown Error\n"))
     assert odd.what == "NVML: Unknown Error"
-    assert odd.mend
+    assert odd.fix
     all_of_them = f"GPU 0: H100 (UUID: {UUID})\nGPU 1: H100 (UUID: GPU-other)\n"
-    found = gpus.trial(UUID, "lab:cuda", Asked(Answer(0, all_of_them)))
-    assert "sees 2 cards" in found.what
-    assert "sees no cards" in gpus.trial(UUID, "lab:cuda", Asked(Answer(0, ""))).what
+    found, _ = tried(CommandResult(0, all_of_them))
+    assert "sees 2 GPUs" in found.what
+    found, _ = tried(CommandResult(0, ""))
+    assert "sees no GPUs" in found.what
 
 
-def test_a_trial_that_hangs_leaves_nothing() -> None:
-    asked = Asked(Answer(None), Answer(0))
-    assert gpus.trial(UUID, "lab:cuda", asked).verdict is FAILED
-    run, remove = asked.commands
+def test_a_trial_that_hangs_leaves_nothing(tried: Tried) -> None:
+    found, commands = tried(CommandResult(None), CommandResult(0))
+    assert found.status is FAILED
+    run, remove = commands.commands
     name = run[run.index("--name") + 1]
     assert list(remove) == ["docker", "rm", "--force", "--volumes", name]
 
 
 def test_what_the_local_backend_can_do_with_cards() -> None:
-    cuda = partial(gpus.cuda_locally, has_cuda=True)
-    assert cuda(has_cudnn=True, has_engine=False).verdict is OK
-    found = cuda(has_cudnn=False, has_engine=True)
-    assert (found.verdict, found.blocks) == (WARNING, "")
-    assert "'tensorflow[and-cuda]==2.21.*'` into this Python" in found.mend
-    assert cuda(has_cudnn=False, has_engine=False).blocks == "no cuDNN"
-    none = partial(gpus.cuda_locally, has_cuda=False, has_cudnn=False)
-    assert none(has_engine=True).verdict is OK
-    found = none(has_engine=False)
-    assert (found.verdict, found.blocks) == (WARNING, "no CUDA")
+    judge = gpus.judge_local_backend
+    assert judge("12.5.1", True, False).status is OK
+    found = judge("12.5.1", False, True)
+    assert (found.status, found.blocks) == (WARNING, "")
+    assert "'tensorflow[and-cuda]==2.21.*'` into this Python" in found.fix
+    assert judge("12.5.1", False, False).blocks == "no cuDNN"
+    assert judge("", False, True).status is OK
+    found = judge("", False, False)
+    assert (found.status, found.blocks) == (WARNING, "no CUDA")
 
 
 def test_cudnn_is_a_wheel_or_of_the_system() -> None:
@@ -814,8 +861,8 @@ def test_facts_on_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         (tmp_path / "pci" / name / "vendor").write_text(f"{vendor}\n")
         (tmp_path / "pci" / name / "class").write_text(f"{kind}\n")
     (tmp_path / "pci" / "unplugged").mkdir()
-    assert gpus.pci_cards(tmp_path / "pci") == 1
-    assert gpus.pci_cards(tmp_path / "none") == 0
+    assert gpus.pci_gpus(tmp_path / "pci") == 1
+    assert gpus.pci_gpus(tmp_path / "none") == 0
 
     cdi = tmp_path / "cdi"
     cdi.mkdir()
@@ -834,9 +881,9 @@ def test_facts_on_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def finding(
-    verdict: Verdict, need: Need = Need.EVERYTHING, blocks: str = "", mend: str = "mend it"
+    status: Status, need: Need = Need.EVERYTHING, blocks: str = "", fix: str = "fix it"
 ) -> Finding:
-    return Finding("area", "name", verdict, "what", mend, need, blocks)
+    return Finding("area", "name", need, Outcome(status, "what", fix, blocks))
 
 
 @pytest.mark.parametrize(
@@ -845,7 +892,7 @@ def finding(
         ([finding(OK)], "yyy", True),
         # One backend is enough.
         (
-            [finding(FAILED, Need.LOCAL, "no TF"), finding(WARNING, Need.GPUS, "no card")],
+            [finding(FAILED, Need.LOCAL, "no TF"), finding(WARNING, Need.GPUS, "no GPU")],
             "nyn",
             True,
         ),
@@ -872,14 +919,15 @@ def test_the_sentence() -> None:
 
 
 def test_lines_wrap_and_are_harmless() -> None:
-    long = replace(finding(WARNING), what="word " * 30 + "\x1b[31mred", mend="`mend " + "it " * 30)
+    outcome = Outcome(WARNING, "word " * 30 + "\x1b[31mred", "`fix " + "it " * 30)
+    long = replace(finding(WARNING), outcome=outcome)
     shown = [text.plain for text in lines(long, 60)]
     assert max(map(len, shown)) <= 60
     assert not any("\x1b" in line for line in shown)
     assert shown[0].startswith("  warning name               word word")
-    assert any(line.strip().startswith("→ `mend") for line in shown)
+    assert any(line.strip().startswith("→ `fix") for line in shown)
     assert len(list(lines(long, None))) == 2
-    assert len(list(lines(finding(OK, mend=""), 80))) == 1
+    assert len(list(lines(finding(OK, fix=""), 80))) == 1
 
 
 @pytest.fixture
@@ -890,9 +938,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
-    monkeypatch.setattr(python, "import_tensorflow", lambda: Answer(0, '["2.21.0", ""]'))
-    monkeypatch.setattr(doctor, "survey", lambda: NO_BOX)
-    monkeypatch.setattr(gpus, "pci_cards", lambda: 0)
+    monkeypatch.setattr(Host, "tensorflow", CommandResult(0, '["2.21.0", ""]'))
+    monkeypatch.setattr(Host, "nvml", NO_BOX)
+    monkeypatch.setattr(Host, "pci_gpus", 0)
     return tmp_path
 
 
@@ -903,7 +951,7 @@ def test_the_command(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b" not in shown.out
     sentence = shown.out.splitlines()[-1]
     assert sentence.startswith("local: yes; compose: no (no ")
-    assert sentence.endswith("; GPUs: no (no card)")
+    assert sentence.endswith("; GPUs: no (no GPU)")
     assert [each.name for each in project.iterdir()] == ["cluster.yaml"]  # it changes nothing
 
 
@@ -916,7 +964,7 @@ def test_the_command_for_a_program(project: Path, capsys: pytest.CaptureFixture[
     assert len(set(names)) == len(names)
     for each in told["findings"]:
         assert set(each) == {"area", "name", "verdict", "what", "mend", "needed_for", "blocks"}
-        assert each["verdict"] in set(Verdict)
+        assert each["verdict"] in set(Status)
         if each["verdict"] == "failed":
             assert each["mend"]
             assert each["blocks"]
@@ -925,8 +973,8 @@ def test_the_command_for_a_program(project: Path, capsys: pytest.CaptureFixture[
 def test_a_box_that_can_do_nothing(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(python, "import_tensorflow", lambda: None)
-    monkeypatch.setattr(engine, "docker_path", lambda: None)
+    monkeypatch.setattr(Host, "tensorflow", None)
+    monkeypatch.setattr(Host, "docker", None)
     assert main(["doctor"]) == 1
     shown = capsys.readouterr()
     assert shown.out.splitlines()[-1].startswith(
@@ -940,9 +988,7 @@ def test_a_box_that_can_do_nothing(
 def test_something_that_is_needed_fails(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(
-        doctor, "survey", lambda: replace(NO_BOX, faults=(fault(Condition.MISMATCH),))
-    )
+    monkeypatch.setattr(Host, "nvml", replace(NO_BOX, faults=(fault(Condition.MISMATCH),)))
     assert main(["doctor", "--json"]) == 1
     shown = capsys.readouterr()
     assert json.loads(shown.out)["ok"] is False
@@ -952,77 +998,171 @@ def test_something_that_is_needed_fails(
 def test_without_its_packages_nothing_else_is_looked_at(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad = python.packages(lambda: ["rich==15.*"], lambda _: None)
-    monkeypatch.setattr(python, "packages", lambda: bad)
-    assert [each.name for each in doctor.examine()] == ["version", "packages"]
+    monkeypatch.setattr(Host, "packages", (1, ["rich is missing"]))
+    assert [each.name for each in examine()] == ["version", "packages"]
 
 
 @pytest.fixture
 def box(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A card, an engine without a trace of the toolkit, and an image."""
-    monkeypatch.setattr(doctor, "survey", lambda: BOX)
-    monkeypatch.setattr(engine, "docker_path", lambda: "/usr/bin/docker")
-    monkeypatch.setattr(engine, "look", lambda: ANSWERS)
-    monkeypatch.setattr(images, "look", lambda plan, root: IMAGE)
-    monkeypatch.setattr("lab.backends.compose.cli.compose_version", lambda: "2.40.3")
-    monkeypatch.setattr(gpus, "find_toolkit", lambda: NO_TOOLKIT)
-    monkeypatch.setattr(network, "routes_of", lambda: [])
-    # The disk of whoever runs the tests may be full.
-    monkeypatch.setattr(resources, "free_bytes", lambda path: (path, 10**11))
-
-
-SEES_IT = Answer(0, f"GPU 0: H100 (UUID: {UUID})\n")
+    monkeypatch.setattr(Host, "nvml", BOX)
+    monkeypatch.setattr(Host, "docker", "/usr/bin/docker")
+    monkeypatch.setattr(Host, "engine_info", ENGINE)
+    monkeypatch.setattr(Host, "image", IMAGE)
+    monkeypatch.setattr(Host, "compose_version", "2.40.3")
+    monkeypatch.setattr(Host, "toolkit", NO_TOOLKIT)
+    monkeypatch.setattr(Host, "routes", [])
+    # The disk of the machine that runs the tests may be full.
+    monkeypatch.setattr(Host, "engine_disk", (Path("/var/lib/docker"), 10**11))
+    here = data.Directory(Path("here"), Path("/"), "", 10**11, "runs", "LAB_RUNS_DIR")
+    monkeypatch.setattr(Host, "runs", here)
+    monkeypatch.setattr(Host, "state", here)
 
 
 @pytest.mark.usefixtures("box")
 def test_a_box_with_a_card_and_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "find_toolkit", lambda: HOOK)
-    monkeypatch.setattr(doctor, "ask", Asked(SEES_IT))
+    monkeypatch.setattr(Host, "toolkit", HOOK)
+    monkeypatch.setattr(gpus, "run_command", Commands(SEES_IT))
     watched: list[str] = []
-    found = {each.name: each for each in doctor.examine(watched.append)}
-    assert found["trial container"].verdict is OK
-    assert found["daemon-reload"].verdict is WARNING
+    findings = list(examine(watched.append))
+    found = {each.name: each.outcome for each in findings}
+    assert found["trial container"].status is OK
+    assert found["daemon-reload"].status is WARNING
     assert "CUDA" in found
-    assert "a card in a container" in watched
-    assert Report(list(found.values())).sentence() == "local: yes; compose: yes; GPUs: yes"
+    assert "GPUs: trial container" in watched
+    assert Report(findings).sentence() == "local: yes; compose: yes; GPUs: yes"
 
 
 @pytest.mark.usefixtures("box")
 @pytest.mark.parametrize(("has_cudnn", "verdict"), [(True, WARNING), (False, FAILED)])
 def test_cards_need_containers_where_cudnn_is_missing(
-    has_cudnn: bool, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+    has_cudnn: bool, verdict: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(python, "import_tensorflow", lambda: Answer(0, '["2.21.0", "12.5.1"]'))
+    monkeypatch.setattr(Host, "tensorflow", CommandResult(0, '["2.21.0", "12.5.1"]'))
     monkeypatch.setattr(gpus, "find_cudnn", lambda: has_cudnn)
-    monkeypatch.setattr(doctor, "ask", Asked(Answer(125, "", "could not")))
-    found = {each.name: each for each in doctor.examine()}
-    assert found["local backend"].verdict is (OK if has_cudnn else WARNING)
-    assert found["container toolkit"].verdict is verdict
+    monkeypatch.setattr(gpus, "run_command", Commands(CommandResult(125, "", "could not")))
+    found = {each.name: each.outcome for each in examine()}
+    assert found["local backend"].status is (OK if has_cudnn else WARNING)
+    assert found["container toolkit"].status is verdict
 
 
 @pytest.mark.usefixtures("box")
 def test_what_a_container_gets_counts_more_than_traces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "ask", Asked(SEES_IT))
-    found = {each.name: each for each in doctor.examine()}
-    assert found["container toolkit"].verdict is OK
-    assert Report(list(found.values())).ok
-    monkeypatch.setattr(doctor, "ask", Asked(Answer(125, "", "could not")))
-    found = {each.name: each for each in doctor.examine()}
-    assert found["container toolkit"].verdict is FAILED
+    monkeypatch.setattr(gpus, "run_command", Commands(SEES_IT))
+    findings = list(examine())
+    assert {each.name: each.outcome for each in findings}["container toolkit"].status is OK
+    assert Report(findings).ok
+    monkeypatch.setattr(gpus, "run_command", Commands(CommandResult(125, "", "could not")))
+    findings = list(examine())
+    found = {each.name: each.outcome for each in findings}
+    assert found["container toolkit"].status is FAILED
     assert "trial container" not in found
-    assert not Report(list(found.values())).ok
+    assert not Report(findings).ok
 
 
 def test_looks_that_fail_unforeseen_are_findings(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(data, "dataset", raising(PermissionError(13, "Permission denied", "x")))
-    monkeypatch.setattr(data, "leftovers", raising(LabError("odd", "mend it")))
-    monkeypatch.setattr(resources, "disk", raising(TimeoutError()))
+    denied = PermissionError(13, "Permission denied", "x")
+    monkeypatch.setattr(data, "verify_dataset", raising(denied))
+    monkeypatch.setattr(data, "local_environments", raising(LabError("odd", "fix it")))
+    hangs = threading.Event()
+    monkeypatch.setattr(Host, "runs", Fact(lambda _: hangs.wait(), 0.05))
     monkeypatch.setattr("lab.backends.local.isolation.why_not", raising(TimeoutError()))
-    found = {each.name: each for each in doctor.examine()}
+    found = {each.name: each.outcome for each in examine()}
+    hangs.set()
     assert found["MNIST"].what == "x: Permission denied"
     assert found["local environments"].what == "odd"
     assert "no answer within" in found["room for runs"].what
     assert "building one took more than" in found["namespaces"].what
-    assert found["ports"].verdict in {OK, FAILED}
+    assert found["ports"].status in {OK, FAILED}
+
+
+def test_missing_packages_are_reported_without_any_package() -> None:
+    """The doctor itself must start with the standard library alone."""
+    script = """if True:
+        import sys
+        third = ("docker", "jinja2", "msgspec", "numpy", "packaging", "pandas", "psutil")
+        sys.modules.update(dict.fromkeys((*third, "pydantic", "pynvml", "rich", "yaml")))
+        from lab.doctor import examine
+        print([(each.name, each.outcome.what) for each in examine()][-1])
+    """
+    found = run_command([sys.executable, "-c", script], 60)
+    assert found.out == "('packages', 'packaging is missing')\n", found.err
+
+
+# ---- The table, and its runner
+
+
+def test_every_judge_gets_facts_of_the_host() -> None:
+    for check in chain(*CHECKS.values()):
+        for judge in filter(None, (check.judge, check.on_error)):
+            for name in set(inspect.signature(judge).parameters) - {"error"}:
+                assert isinstance(vars(Host)[name], Fact), (check.name, name)
+
+
+def test_checks_need_checks_above_them() -> None:
+    above: set[str] = set()
+    for check in chain(*CHECKS.values()):
+        assert above.issuperset(check.needs), check.name
+        assert check.name not in above
+        above.add(check.name)
+
+
+def test_what_checks_are_needed_for() -> None:
+    local = {
+        *("TensorFlow", "local environments", "open files", "threads"),
+        *("namespaces", "ports", "addresses"),
+    }
+    for area, checks in CHECKS.items():
+        for check in checks:
+            own = {"Docker": Need.COMPOSE, "GPUs": Need.GPUS}.get(area, Need.EVERYTHING)
+            assert check.needed_for is (Need.LOCAL if check.name in local else own), check.name
+
+
+def run(*checks: Check) -> list[tuple[str, str]]:
+    table = {"area": checks}
+    return [(each.name, each.outcome.what) for each in run_checks(table, lambda _: None)]
+
+
+def test_what_needs_a_check_that_has_not_passed_is_not_checked() -> None:
+    good, bad = (lambda: Outcome(OK, "good")), (lambda: Outcome(FAILED, "bad", stops=True))
+    second = Check("second", Need.LOCAL, good, ["first"])
+    third = Check("third", Need.LOCAL, good, ["second"])
+    other = Check("other", Need.LOCAL, good)
+    first = Check("first", Need.LOCAL, good)
+    assert [name for name, _ in run(first, second, third)] == ["first", "second", "third"]
+    first = Check("first", Need.LOCAL, bad, without="nothing to check")
+    assert run(first, second, third, other) == [
+        ("first", "bad"),
+        ("further checks", "nothing to check"),
+        ("other", "good"),
+    ]
+    assert run(replace(first, without=""), second, third) == [("first", "bad")]
+    assert run(replace(first, vital=True), other) == [("first", "bad")]
+
+
+def test_a_failed_look_up_is_judged_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(cpus: int) -> Outcome:
+        return Outcome(OK, str(cpus))
+
+    check = Check("first", Need.LOCAL, judge)
+    second = Check("second", Need.LOCAL, lambda: Outcome(OK, "good"), ["first"])
+    monkeypatch.setattr(resources, "cpu_count", lambda: 7)
+    assert run(check, second) == [("first", "7"), ("second", "good")]
+    monkeypatch.setattr(resources, "cpu_count", raising(LabError("odd", "fix it")))
+    assert run(check, second) == [("first", "odd")]
+    explained = replace(check, on_error=lambda error: Outcome(FAILED, f"because {error}"))
+    assert run(explained, second) == [("first", "because odd; fix it")]
+
+
+def test_a_fact_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def count() -> int:
+        looks.append(1)
+        return len(looks)
+
+    monkeypatch.setattr(resources, "cpu_count", count)
+    host = Host()
+    assert [host.cpus, host.cpus, Host().cpus] == [1, 1, 2]

@@ -13,7 +13,7 @@ from lab.cli import main
 from lab.cli.commands import fault
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task import told_faults
+from lab.task import control
 from lab.task.faults import parse
 from lab.task.protocol import RunSpec
 from lab.task.states import State
@@ -45,7 +45,7 @@ def submit(environment: FakeEnvironment, run_id: str, **more: float) -> None:
 
 def told(environment: FakeEnvironment) -> list[str]:
     folder = environment.volume.faults("20260101-0000-async-aaaa")
-    return [told_faults.read(path).text for path in told_faults.told_of(folder).values()]
+    return [control.read_fault(path).text for path in control.injected_faults(folder).values()]
 
 
 def test_a_task_is_hit(environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,7 +74,7 @@ def test_a_node_is_disturbed_and_the_agents_are_told(
     environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["fault", "cut:5s", "worker-1", "--json"]) == 0
-    assert environment.disturbed == [("tf3", "cut", "5")]
+    assert environment.disturbed == [("tf3", "cut:5s")]
     assert told(environment) == ["cut:5s tf3"]
     assert json.loads(capsys.readouterr().out) == {
         "run": "20260101-0000-async-aaaa",

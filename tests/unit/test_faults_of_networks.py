@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 from argparse import ArgumentTypeError
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,19 +15,19 @@ from typing import Any
 
 import pytest
 
-from lab.backends import disturbing
-from lab.backends.compose import disturb as sidecar
+from lab.backends import network_faults
+from lab.backends.compose.disturb import calm
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.local import disturb as inside
 from lab.backends.local import environment as local
+from lab.backends.local import processes as inside
 from lab.backends.local import state
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.interpreter import command, environ
+from lab.backends.local.processes import command, environ
 from lab.backends.local.state import Isolation
 from lab.errors import InputError, LabError
 from lab.run import faulting as faultings
 from lab.run.faulting import Faulting, Untold, asked, check_followed, do, settle, warning
-from lab.task import told_faults
+from lab.task import control
 from lab.task.faults import parse
 from lab.task.netfault import MODULE
 from lab.task.protocol import Request, RunSpec
@@ -53,7 +53,7 @@ def environment(tmp_path: Path) -> Iterator[FakeEnvironment]:
 
 def told(environment: FakeEnvironment) -> list[str]:
     folder = environment.volume.faults("r1")
-    return [told_faults.read(path).text for path in told_faults.told_of(folder).values()]
+    return [control.read_fault(path).text for path in control.injected_faults(folder).values()]
 
 
 def test_network_faults_come_when_they_are_due(environment: FakeEnvironment) -> None:
@@ -70,7 +70,7 @@ def test_network_faults_come_when_they_are_due(environment: FakeEnvironment) -> 
     faulting.tick(500)
     wait_for(lambda: len(told(environment)) == 2, "the second is told")
     faulting.tick(501)
-    assert environment.disturbed == [("tf2", "cut", "5"), ("tf3", "link", "8000", "-", "30")]
+    assert environment.disturbed == [("tf2", "cut:5s"), ("tf3", "link:rate=8kbit,30s")]
     assert said == []
 
 
@@ -123,7 +123,7 @@ def test_a_fault_that_holds_is_said_to_hold_though_no_run_was_told(
     faulting.tick(None)
     faulting.end()
     assert said == [words]
-    assert environment.disturbed == [("tf2", "cut", "5")] * 2
+    assert environment.disturbed == [("tf2", "cut:5s")] * 2
 
 
 def test_at_the_end_what_was_begun_is_waited_for(
@@ -210,9 +210,9 @@ def test_a_run_that_nobody_follows_has_no_network_faults() -> None:
 
 
 def test_a_refusal_names_the_node_and_the_mend() -> None:
-    error = disturbing.refused("tf2", b"a warning\nerror: no netem; load it\n")
+    error = network_faults.refused("tf2", b"a warning\nerror: no netem; load it\n")
     assert (error.what, error.mend) == ("node tf2: no netem", "load it")
-    assert str(disturbing.refused("tf2", b"")) == "node tf2: it ended without a word"
+    assert str(network_faults.refused("tf2", b"")) == "node tf2: it ended without a word"
 
 
 # ---- Processes
@@ -231,12 +231,12 @@ def test_processes_without_namespaces_have_no_network_of_their_own(
 ) -> None:
     record = replace(stored._record, isolation=Isolation.PROCESSES)
     with pytest.raises(LabError, match=r"tf2 has no network of its own: .*; faults that act on a"):
-        LocalEnvironment(stored._place, record).disturb("tf2", ["cut", "5"])
+        LocalEnvironment(stored._place, record).disturb("tf2", ["cut:5s"])
 
 
 def test_a_node_without_an_agent(stored: LocalEnvironment) -> None:
     with pytest.raises(LabError, match="node tf2 has no agent any more; see `lab ps demo`"):
-        stored.disturb("tf2", ["cut", "5"])
+        stored.disturb("tf2", ["cut:5s"])
 
 
 def test_a_node_is_entered_by_its_agent_and_its_link_is_told(
@@ -246,10 +246,10 @@ def test_a_node_is_entered_by_its_agent_and_its_link_is_told(
     pids = {task.task: 100 + n for n, task in enumerate(stored._record.tasks)}
     monkeypatch.setattr(stored, "_agent_pids", lambda: pids)
     monkeypatch.setattr(local, "disturb", lambda *given: done.append(given))
-    stored.disturb("tf2", ["cut", "5"])
+    stored.disturb("tf2", ["cut:5s"])
     node, enter, words, link = done[0]
     first = next(task.task for task in stored._record.tasks if task.node == "tf2")
-    assert (node, words) == ("tf2", ["cut", "5"])
+    assert (node, words) == ("tf2", ["cut:5s"])
     assert enter[:3] == ["nsenter", "-t", str(pids[first])]
     assert "-n" in enter
     assert link == {"LAB_LINK_RATE_BITS": str(10**8)}
@@ -261,11 +261,13 @@ def test_a_fault_of_a_run_that_is_not_there(stored: LocalEnvironment) -> None:
 
 
 def test_a_process_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(LabError, match=r"^node tf2: not more than 3600 seconds"):
-        inside.disturb("tf2", [], ["cut", "9999"], {})
+    with pytest.raises(
+        LabError, match=r"^node tf2: 9999s is no time that a fault can hold; give up to 3600s"
+    ):
+        inside.disturb("tf2", [], ["cut:9999s"], {})
     # Whoever waits for the sleeper waits for ever.
     monkeypatch.setattr(inside, "command", lambda _module: ["sleep", "86400"])
-    monkeypatch.setattr(inside, "START_S", 0.05)
+    monkeypatch.setattr(network_faults, "START_S", 0.05)
     with pytest.raises(LabError, match=r"node tf2: the fault did not take hold within .*; see wh"):
         inside.disturb("tf2", [], [], {})
     monkeypatch.setattr(inside, "command", lambda _module: ["nonsense-of-lab"])
@@ -291,14 +293,15 @@ def test_a_process_that_is_too_late_reverts_what_it_has_done(
             codes.append(super().wait(timeout))
             return codes[-1]
 
-    def nothing_yet(*_: object) -> tuple[list[int], list[int], list[int]]:
+    def too_late(node: str, began: Callable[[], bytes | None]) -> None:
         wait_for((tmp_path / "begun").exists, "its begin")
-        return [], [], []
+        network_faults.wait_until_in_effect(node, began)
 
     monkeypatch.setattr(inside, "command", lambda _module: ["sh", "-c", script])
-    monkeypatch.setattr(inside, "_STOP_S", 0.05 if stubborn else 30)
-    monkeypatch.setattr("lab.backends.local.disturb.select.select", nothing_yet)
-    monkeypatch.setattr("lab.backends.local.disturb.subprocess.Popen", Noted)
+    monkeypatch.setattr(inside, "_REVERT_S", 0.05 if stubborn else 30)
+    monkeypatch.setattr(network_faults, "START_S", 0.05)
+    monkeypatch.setattr(inside, "wait_until_in_effect", too_late)
+    monkeypatch.setattr("lab.backends.local.processes.subprocess.Popen", Noted)
     with pytest.raises(LabError, match="node tf2: the fault did not take hold within"):
         inside.disturb("tf2", enter, [], {})
     assert codes[-1] == -ends_by
@@ -380,9 +383,9 @@ def with_sidecar(made: Sidecar, *containers: dict[str, Any]) -> tuple[ComposeEnv
 def test_a_container_beside_the_anchor_does_it() -> None:
     made = Sidecar(b"eth0 is off the network for 5 s\n", b"a warning\n")
     environment, asked = with_sidecar(made, an_anchor(), inspected())
-    environment.disturb("tf3", ["cut", "5"])
+    environment.disturb("tf3", ["cut:5s"])
     assert made.did == ["start", "close"]
-    assert asked["command"] == ["python", "-m", "lab.task.netfault", "cut", "5"]
+    assert asked["command"] == ["python", "-m", "lab.task.netfault", "cut:5s"]
     assert asked["network_mode"] == "container:a11c0e"
     assert (asked["cap_drop"], asked["cap_add"]) == (["ALL"], ["NET_ADMIN"])
     assert asked["environment"] == {"LAB_LINK_RATE_BITS": "8000"}
@@ -395,7 +398,7 @@ def test_a_container_that_is_refused_by_its_kernel() -> None:
     made = Sidecar(b"", b"error: this kernel has no netem; load it\n")
     environment, _ = with_sidecar(made, an_anchor(), inspected())
     with pytest.raises(LabError, match=r"^node tf3: this kernel has no netem; load it$"):
-        environment.disturb("tf3", ["link", "-", "5", "5"])
+        environment.disturb("tf3", ["link:delay=5us,5s"])
 
 
 def test_a_container_that_could_not_be_started_is_removed() -> None:
@@ -407,7 +410,7 @@ def test_a_container_that_could_not_be_started_is_removed() -> None:
 
     made.start = refuse  # type: ignore[method-assign]
     with pytest.raises(LabError, match="disturbing node tf3: no Docker engine answers"):
-        environment.disturb("tf3", ["cut", "5"])
+        environment.disturb("tf3", ["cut:5s"])
     assert made.did == ["stop", "remove"]
 
 
@@ -416,9 +419,9 @@ def test_a_container_that_says_nothing_is_ended() -> None:
     made.stuck = threading.Event()
     environment, _ = with_sidecar(made, an_anchor(), inspected())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sidecar, "START_S", 0.05)
-        with pytest.raises(LabError, match=r"^node tf3: the fault did not take hold within 30 s; "):
-            environment.disturb("tf3", ["cut", "5"])
+        patch.setattr(network_faults, "START_S", 0.05)
+        with pytest.raises(LabError, match=r"^node tf3: the fault did not take hold within 0"):
+            environment.disturb("tf3", ["cut:5s"])
     # Stopped before it is removed: what is killed leaves the node as it is.
     assert made.did == ["start", "stop", "remove"]
 
@@ -433,7 +436,7 @@ def test_a_container_whose_caller_is_interrupted_reverts_what_it_has_done() -> N
 
     made.start = interrupt  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        environment.disturb("tf3", ["cut", "5"])
+        environment.disturb("tf3", ["cut:5s"])
     assert made.did == ["start", "stop", "remove"]
 
 
@@ -447,7 +450,7 @@ def test_a_container_whose_caller_is_interrupted_reverts_what_it_has_done() -> N
 def test_a_node_that_does_not_run(node: str, state: dict[str, Any], words: str) -> None:
     environment, _ = with_sidecar(Sidecar(b"", b""), an_anchor(**state), inspected())
     with pytest.raises(LabError, match=words):
-        environment.disturb(node, ["cut", "5"])
+        environment.disturb(node, ["cut:5s"])
 
 
 def test_faults_end_before_an_environment_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,17 +462,17 @@ def test_faults_end_before_an_environment_is_removed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         engine, "for_each", lambda _doing, found, action: [action(each) for each in found]
     )
-    sidecar.calm(engine, "mnist")
+    calm(engine, "mnist")
     assert made.did == ["stop", "stop"]
     assert left == []
     # One that never ran is neither stopped nor waited for.
     never = Sidecar(b"", b"")
     never.status = "created"
     left = [[never, made], [never, made], [never]]
-    sidecar.calm(engine, "mnist")
+    calm(engine, "mnist")
     assert (made.did, never.did) == (["stop"] * 3, [])
     left = [[never], [never]]
-    sidecar.calm(engine, "mnist")
+    calm(engine, "mnist")
     assert (never.did, left) == ([], [])
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.task import told_faults
+from lab.task import control
 from lab.task.child import Program
+from lab.task.control import submit
 from lab.task.disturbance import Brake, Disturbances
 from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.volume import submit
 from tests.agents import wait_for
 
 
@@ -112,7 +112,7 @@ def test_a_fault_waits_for_a_program(make: Make) -> None:
 def test_what_has_been_done_is_not_done_by_the_next_life_of_an_agent(
     make: Make, volume: Volume
 ) -> None:
-    told_faults.tell(volume, "r1", "stop worker-1")
+    control.inject_fault(volume, "r1", "stop worker-1")
     victim = Victim()
     both = ["fault: kill worker-1", "fault: stop worker-1"]
     assert make("kill worker-1").step(victim, 1.0, None) == both
@@ -134,7 +134,7 @@ def test_network_faults_are_put_on_record_when_the_helper_tells(make: Make, volu
     clock = Clock()
     faulty = make("cut:5s tf2", monotonic=clock)
     assert faulty.step(None, 1.0, None) == []
-    told_faults.tell(volume, "r1", "cut:5s tf2")
+    control.inject_fault(volume, "r1", "cut:5s tf2")
     assert faulty.under == ""
     assert faulty.step(None, 1.0, None) == ["fault: cut:5s tf2"]
     clock.now += 4.9
@@ -165,13 +165,13 @@ def test_a_look_costs_one_stat_where_nothing_was_told(
 
     def counted(folder: Path) -> dict[int, Path]:
         reads.append(folder)
-        return told_faults.told_of(folder)
+        return control.injected_faults(folder)
 
-    monkeypatch.setattr("lab.task.disturbance.told_of", counted)
+    monkeypatch.setattr("lab.task.disturbance.injected_faults", counted)
     faulty = make()
     faulty.step(None, 1.0, None)
     assert reads == []
-    told_faults.tell(volume, "r1", "kill worker-0")
+    control.inject_fault(volume, "r1", "kill worker-0")
     for _ in range(3):
         faulty.step(None, 1.0, None)
     assert len(reads) == 3  # it is young: another may come within the same tick

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.task import told_faults
+from lab.task import control
+from lab.task.control import NoSuchRun, submit
 from lab.task.faults import Fault, Kind, due, hits, later, parse, parse_all, resolve, resolve_all
 from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.shipping import NoSuchRun
-from lab.task.volume import submit
 from lab.task.when import When
 
 PLACES = {"ps-0": "tf1", "worker-0": "tf1", "worker-1": "tf2"}
@@ -216,22 +215,22 @@ def volume(tmp_path: Path) -> Volume:
 
 def test_faults_are_told_in_their_order(volume: Volume) -> None:
     for seconds in range(12):
-        told_faults.tell(volume, "r1", f"pause:{seconds + 1}s worker-0")
-    told = told_faults.told_of(volume.faults("r1"))
+        control.inject_fault(volume, "r1", f"pause:{seconds + 1}s worker-0")
+    told = control.injected_faults(volume.faults("r1"))
     assert list(told) == list(range(12))
-    assert [told_faults.read(path).seconds for path in told.values()] == list(range(1, 13))
+    assert [control.read_fault(path).seconds for path in told.values()] == list(range(1, 13))
     assert [path.name for path in volume.faults("r1").iterdir() if path.name.startswith(".")] == []
 
 
 def test_two_who_tell_at_once_do_not_overwrite_each_other(
     volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told_faults.tell(volume, "r1", "kill worker-0")
-    monkeypatch.setattr(told_faults, "told_of", lambda _folder: {})
-    told_faults.tell(volume, "r1", "stop worker-0")
+    control.inject_fault(volume, "r1", "kill worker-0")
+    monkeypatch.setattr(control, "injected_faults", lambda _folder: {})
+    control.inject_fault(volume, "r1", "stop worker-0")
     monkeypatch.undo()
-    told = told_faults.told_of(volume.faults("r1"))
-    assert [told_faults.read(path).text for path in told.values()] == [
+    told = control.injected_faults(volume.faults("r1"))
+    assert [control.read_fault(path).text for path in told.values()] == [
         "kill worker-0",
         "stop worker-0",
     ]
@@ -239,11 +238,11 @@ def test_two_who_tell_at_once_do_not_overwrite_each_other(
 
 def test_what_is_not_told(volume: Volume) -> None:
     with pytest.raises(NoSuchRun):
-        told_faults.tell(volume, "r2", "kill worker-0")
+        control.inject_fault(volume, "r2", "kill worker-0")
     with pytest.raises(ValueError, match=r"'kill random' is still random; the helper draws"):
-        told_faults.tell(volume, "r1", "kill random")
+        control.inject_fault(volume, "r1", "kill random")
     with pytest.raises(ValueError, match="no fault 'hurt'"):
-        told_faults.tell(volume, "r1", "hurt worker-0")
+        control.inject_fault(volume, "r1", "hurt worker-0")
     assert not volume.faults("r1").exists()
 
 
@@ -252,6 +251,6 @@ def test_a_file_without_a_fault(tmp_path: Path, text: str) -> None:
     path = tmp_path / "3.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"holds no fault|Expecting value"):
-        told_faults.read(path)
+        control.read_fault(path)
     with pytest.raises(ValueError, match=r"4.json holds no fault"):
-        told_faults.read(tmp_path / "4.json")
+        control.read_fault(tmp_path / "4.json")

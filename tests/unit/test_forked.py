@@ -14,11 +14,10 @@ from lab.backends.local import nursery as local
 from lab.backends.local.state import EnvironmentRecord, Isolation, TaskRecord
 from lab.backends.local.state import Place as LocalPlace
 from lab.backends.process import Identity
-from lab.task.forked import Cradle, Refused
+from lab.task.forked import Cradle, HungUp, Refused, hear, tell
 from lab.task.place import Place
 from lab.task.protocol import Request, RunSpec
 from lab.task.starter import Starter
-from lab.task.wire import HungUp, hear, tell
 
 Pair = tuple[socket.socket, socket.socket]
 

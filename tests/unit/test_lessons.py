@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli.catalogue import COMMANDS
 from lab.config import load_cluster
 from lab.sweep.grid import check_over, grid, parse_over, with_workers
 from lab.task.experiments import EXPERIMENTS, Experiment
-from tests.shown import commands, dead_links, wrong_commands
+from tests.shown import commands, dead_links, examples, wrong_commands
 
 ROOT = Path(__file__).parents[2]
 LESSONS = ROOT / "docs" / "lessons"
@@ -56,7 +55,7 @@ PAGES = [*sorted(LESSONS.glob("*.md")), ROOT / "README.md"]
 SWEEPS = [found for page in PAGES for found in SWEEP.findall(page.read_text())]
 
 
-@pytest.mark.parametrize("line", [*SWEEPS, *(line for line, _ in COMMANDS["sweep"].examples)])
+@pytest.mark.parametrize("line", [*SWEEPS, *examples("sweep")])
 def test_a_sweep_that_is_shown_can_be_made(line: str) -> None:
     _, _, name, *words = shlex.split(line)
     over = parse_over(words[words.index("--over") + 1])

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyroute2
@@ -16,24 +17,26 @@ import pytest
 from lab.task import netfault
 from lab.task.faults import parse
 from lab.task.link import LinkError
-from lab.task.netfault import Orders, orders, variables, words
+from lab.task.netfault import fault_of, variables, words
 from tests.agents import PATIENCE_S, ROOT
 from tests.conditions import lacking
 from tests.unit.errors.test_errors_of_processes import Netlink
 
 
 @pytest.mark.parametrize(
-    ("text", "argv", "asked"),
+    "text",
     [
-        ("cut:5s tf2", ("cut", "5"), Orders(5, cut=True)),
-        ("cut:0.5s tf2", ("cut", "0.5"), Orders(0.5, cut=True)),
-        ("link:rate=10mbit tf2", ("link", "10000000", "-", "30"), Orders(30, rate_bits=10**7)),
-        ("link:delay=2ms,4s tf2", ("link", "-", "2000", "4"), Orders(4, delay_us=2000)),
+        "cut:5s",
+        "cut:0.5s",
+        "link:rate=10mbit,30s",
+        "link:delay=2ms,4s",
+        "link:rate=9kbit,delay=1us,4s",
     ],
 )
-def test_the_words_of_a_fault(text: str, argv: tuple[str, ...], asked: Orders) -> None:
-    assert words(parse(text)) == argv
-    assert orders(argv) == asked
+def test_the_words_of_a_fault(text: str) -> None:
+    fault = parse(f"{text} tf2 after 5s")
+    assert words(fault) == (text,)
+    assert replace(fault, target="node", when=None) == fault_of(words(fault))
 
 
 def test_the_variables_of_a_link() -> None:
@@ -46,15 +49,17 @@ def test_the_variables_of_a_link() -> None:
     [
         (),
         ("cut",),
-        ("cut", "x"),
-        ("cut", "0"),
-        ("cut", "nan"),
-        ("cut", "9999"),
-        ("cut", "5", "6"),
-        ("link", "-", "-", "5"),
-        ("link", "x", "-", "5"),
-        ("link", "8", "-", "-5"),
-        ("tear", "5"),
+        ("cut:x",),
+        ("cut:0s",),
+        ("cut:nan",),
+        ("cut:9999s",),
+        ("cut:5s", "6"),
+        ("cut:5s tf1 after 5s",),
+        ("link:5s",),
+        ("link:rate=x,5s",),
+        ("link:rate=8mbit,-5s",),
+        ("pause:5s",),
+        ("tear:5s",),
     ],
 )
 def test_used_wrongly(argv: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +71,7 @@ def test_used_wrongly(argv: tuple[str, ...], capsys: pytest.CaptureFixture[str])
 
 
 def test_a_link_that_is_told_wrongly(capsys: pytest.CaptureFixture[str]) -> None:
-    assert netfault.main(["cut", "5"], {"LAB_LINK_RATE_BITS": "fast"}) == 2
+    assert netfault.main(["cut:5s"], {"LAB_LINK_RATE_BITS": "fast"}) == 2
     assert "LAB_LINK_RATE_BITS is no whole number" in capsys.readouterr().err
 
 
@@ -103,10 +108,10 @@ def test_a_kernel_that_refuses(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pyroute2, "IPRoute", lambda: Kernel(errno.EPERM))
-    assert netfault.main(["cut", "5"], {}) == 1
+    assert netfault.main(["cut:5s"], {}) == 1
     assert capsys.readouterr().err == "error: the kernel refused: Operation not permitted\n"
     monkeypatch.setattr(pyroute2, "IPRoute", lambda: Kernel(errno.ENOENT))
-    assert netfault.main(["link", "-", "5000", "5"], {}) == 1
+    assert netfault.main(["link:delay=5ms,5s"], {}) == 1
     assert "this kernel has no netem, which the delay of a link needs" in capsys.readouterr().err
 
 
@@ -183,7 +188,7 @@ def test_a_cut_takes_everything_off_and_brings_it_back() -> None:
     lines = in_network(
         "before = here()\n"
         "c = socket.create_connection(('10.9.0.2', 7)); c.sendall(b'a'); c.recv(1)\n"
-        "p, ready = fault('cut', '2')\n"
+        "p, ready = fault('cut:2s')\n"
         "print(ready)\n"
         "print(here()[0])\n"
         "c.settimeout(0.3)\n"
@@ -205,8 +210,8 @@ def test_a_cut_takes_everything_off_and_brings_it_back() -> None:
 def test_a_cut_is_over_at_once_when_it_is_told_to_end() -> None:
     lines = in_network(
         "before = here()\n"
-        "p, ready = fault('cut', '3600')\n"
-        "q, refused = fault('cut', '60')\n"
+        "p, ready = fault('cut:3600s')\n"
+        "q, refused = fault('cut:60s')\n"
         "print(q.wait(), refused, q.stderr.read().strip())\n"
         "p.send_signal(signal.SIGTERM)\n"
         "print(p.wait(), here() == before)\n"
@@ -227,7 +232,7 @@ def test_a_slow_link_holds_for_its_time_and_what_was_there_comes_back() -> None:
         "    return time.monotonic() - began\n"
         "c = socket.create_connection(('10.9.0.2', 7)); seconds()\n"
         "before = here()\n"
-        "p, ready = fault('link', '4000000', '-', '3')\n"
+        "p, ready = fault('link:rate=4mbit,3s')\n"
         "print(ready)\n"
         "print(here())\n"
         "slow = seconds(); print(slow > 0.3)\n"
@@ -235,7 +240,7 @@ def test_a_slow_link_holds_for_its_time_and_what_was_there_comes_back() -> None:
         "print(seconds() < slow)\n"
         "apply_link(1_000_000_000, None)\n"
         "before = here()\n"
-        "p, ready = fault('link', '4000000', '-', '1', LAB_LINK_RATE_BITS='1000000000')\n"
+        "p, ready = fault('link:rate=4mbit,1s', LAB_LINK_RATE_BITS='1000000000')\n"
         "print(here()[4])\n"
         "print(p.wait(), here() == before, before[4])\n"
     )
@@ -253,7 +258,7 @@ def test_a_delay_holds_or_is_refused_and_the_link_is_as_before() -> None:
         "from lab.task.link import apply_link\n"
         "apply_link(1_000_000_000, None)\n"
         "before = here()\n"
-        "p, ready = fault('link', '-', '5000', '1', LAB_LINK_RATE_BITS='1000000000')\n"
+        "p, ready = fault('link:delay=5ms,1s', LAB_LINK_RATE_BITS='1000000000')\n"
         "print(ready or p.stderr.read().strip())\n"
         "p.wait(); print(here() == before)\n"
     )

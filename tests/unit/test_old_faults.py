@@ -13,8 +13,15 @@ from types import CodeType, FrameType
 import pytest
 
 from lab.task.heritage import faults
-from lab.task.heritage.calls import without_calls
-from lab.task.heritage.faults import GIVE_UP_S, NEVER_STOPS, PATIENCE_S, Watch, alone, called
+from lab.task.heritage.faults import (
+    GIVE_UP_S,
+    NEVER_STOPS,
+    PATIENCE_S,
+    Watch,
+    alone,
+    called,
+    without_calls,
+)
 
 
 def uncalled(source: str) -> tuple[str, list[str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.heritage.leftovers import check_own
+from lab.task.heritage.sessions import check_own
 from lab.task.program import ProgramError
 
 

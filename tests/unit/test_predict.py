@@ -185,7 +185,7 @@ def test_it_needs_no_test_set(home: Path, capsys: pytest.CaptureFixture[str]) ->
         (["last", str(SEVEN), "--wrong"], "choose among the test set; leave them out"),
         (["last", str(SEVEN), "--count=3"], "choose among the test set"),
         (["last", str(SEVEN), "--data-dir=."], "choose among the test set"),
-        (["last", "a.png", "b.png"], "stray word 'b.png'"),
+        (["last", "a.png", "b.png"], "unexpected argument 'b.png'"),
         (["last", "--count=0"], "--count: '0' is not a whole number from 1 to 100"),
         (["last", "--count=101"], "--count: '101' is not a whole number"),
         (["last", "--count=\u0663"], "is not a whole number"),

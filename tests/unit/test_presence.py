@@ -12,6 +12,7 @@ from lab.task.agent import Agent
 from lab.task.execution import Execution
 from lab.task.place import Place
 from lab.task.presence import Presence
+from lab.task.protocol import Volume
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def place(tmp_path: Path) -> Place:
 def test_an_agent_survives_a_volume_that_refuses(
     place: Place, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    presence = Presence(place)
+    presence = Presence(Volume(place.runs), place.task)
     presence.announce()
 
     def refuse(_path: Path) -> None:
@@ -38,7 +39,7 @@ def test_an_agent_survives_a_volume_that_refuses(
 def test_another_fault_of_the_volume_ends_the_agent(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    presence = Presence(place)
+    presence = Presence(Volume(place.runs), place.task)
     presence.announce()
 
     def fail(_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_record_is_one_write(output: Output, monkeypatch: pytest.MonkeyPatch) 
 
     def watch(descriptor: int, data: bytes) -> int:
         if descriptor == output.descriptor:
-            written.append(data)
+            written.append(bytes(data))
         return write(descriptor, data)
 
     monkeypatch.setattr(os, "write", watch)

@@ -37,8 +37,7 @@ from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import sum_up, summary_of
-from lab.task.experiments import EXPERIMENTS
-from lab.task.parameters import hyperparameters
+from lab.task.experiments import EXPERIMENTS, hyperparameters
 from lab.task.policy import RESTARTS, OnFailure
 from lab.task.protocol import READY_S, RunSpec
 from lab.task.states import State

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.task.control import cancel, kill
 from lab.task.policy import OnFailure
 from lab.task.states import Cause, State
-from lab.task.volume import cancel, kill
 from tests.agents import PATIENCE_S, Stage, wait_for
 
 PROGRAM = """

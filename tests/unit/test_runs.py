@@ -30,8 +30,7 @@ from lab.run.run_info import RunInfo
 from lab.run.store import RunDir, find_run, runs_dir
 from lab.run.summarize import summarize
 from lab.run.summary import Summary, write_summary
-from lab.task.experiments import EXPERIMENTS
-from lab.task.parameters import hyperparameters, with_seed
+from lab.task.experiments import EXPERIMENTS, hyperparameters, with_seed
 from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S

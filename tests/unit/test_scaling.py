@@ -43,6 +43,7 @@ def a_process(
     (folder / "net").mkdir()
     (folder / "environ").write_bytes(f"LAB_STATE=/here\0LAB_TASK={task}\0".encode())
     (folder / "cmdline").write_bytes(b"python\0/scripts/mnist_async.py\0--job_name=x\0")
+    (folder / "comm").write_text("python\n")
     fields = ["S", *"0" * 10, str(ticks), str(ticks), *"0" * 20]
     (folder / "stat").write_text(f"{pid} (a (b) c) {' '.join(fields)}")
     (folder / "ns/net").symlink_to(net)
@@ -66,6 +67,14 @@ def proc(tmp_path: Path) -> Path:
 
 def watcher(proc: Path, count: int = 2) -> Watcher:
     return Watcher(b"LAB_STATE=/here", "mnist_async.py", count, proc)
+
+
+def test_a_forked_program_has_its_tasks_name(proc: Path) -> None:
+    (proc / "11/cmdline").write_bytes(b"python\0-c\0import sys\0")
+    (proc / "11/environ").write_bytes(b"LAB_STATE=/here\0")
+    assert watcher(proc).look() is None
+    (proc / "11/comm").write_text("ps-0\n")
+    assert (look := watcher(proc).look()) is not None and sorted(look.cpu_s) == ["ps-0", "worker-0"]
 
 
 def test_programs_are_looked_at_and_nothing_else(proc: Path) -> None:

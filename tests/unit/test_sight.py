@@ -16,7 +16,7 @@ import pytest
 
 from lab.gpu.verification import Sight
 from lab.task import sight
-from lab.task.nodes import nodes
+from lab.task.health import gpu_nodes
 from tests import cuda
 from tests.agents import PATIENCE_S
 from tests.nvml import Box, Driver
@@ -85,7 +85,7 @@ def test_device_nodes_are_those_of_cards(tmp_path: Path) -> None:
     for name in ("nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm", "nvidia", "null", "nvidia1x"):
         (tmp_path / name).touch()
     (tmp_path / "nvidia-caps").mkdir()
-    assert list(nodes(tmp_path)) == [2, 10]
+    assert list(gpu_nodes(tmp_path)) == [2, 10]
 
 
 def test_whether_a_node_can_be_opened(tmp_path: Path) -> None:

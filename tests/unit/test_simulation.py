@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.simulation import MEASURED, Box, Costs, Forecast, Shape, Way, least_bytes, simulate
-from lab.simulation.ring import LOSS_BYTES
+from lab.simulation.all_reduce import LOSS_BYTES
 
 MILLI = 1e-3
 SIZE = 31_400  # bytes of softmax regression's parameters: 784 * 10 + 10 of 4 bytes

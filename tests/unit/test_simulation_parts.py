@@ -10,18 +10,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.simulation import Box, Costs, Shape, Way
-from lab.simulation.dataflow import Dataflow
-from lab.simulation.programs import async_step, deal, sync_step, sync_update
-from lab.simulation.resources import Cores, Link
-from lab.simulation.ring import all_reduce
-from lab.simulation.world import Task, World, coldness, factor
+from lab.simulation.all_reduce import all_reduce
+from lab.simulation.engine import Cores, Link, Task, World, coldness, factor
+from lab.simulation.programs import Dataflow, allocate, async_step, sync_step, sync_update
 
 COSTS = Costs(session_s=1e-3, image_s=1e-5, call_s=1e-4, hop_s=1e-4, byte_s=1e-9)
 
 
+def remote(flow: Dataflow) -> list[tuple[float, float]]:
+    """What goes from one task to another: (bytes, calls)."""
+    return [
+        (size, calls)
+        for operation in flow.operations
+        for target, size, calls in operation.calls
+        if flow.operations[target].task != operation.task
+    ]
+
+
 def calls_between_tasks(flow: Dataflow) -> int:
     """The remote calls that carry a tensor, or keep order: TensorFlow's RecvTensor."""
-    return sum(calls == 1 for *_, calls in flow.remote())
+    return sum(calls == 1 for _, calls in remote(flow))
 
 
 @pytest.mark.parametrize(
@@ -42,12 +50,12 @@ def test_a_step_makes_the_calls_that_tensorflow_makes(make: object, calls: dict[
 
 
 def test_variables_are_dealt_round_robin() -> None:
-    two = deal(Shape(Way.ASYNC, 1, 2))
+    two = allocate(Shape(Way.ASYNC, 1, 2))
     assert (two.held, two.counter, two.probe) == (((31_360,), (40,)), 0, 1)
-    three = deal(Shape(Way.ASYNC, 1, 3))
+    three = allocate(Shape(Way.ASYNC, 1, 3))
     assert (three.held, three.counter, three.probe) == (((31_360,), (40,), ()), 2, 0)
     assert (three.readers, three.holders) == ([0, 1], [0, 1])
-    mlp = deal(Shape(Way.ASYNC, 1, 2, variables=(1_568_000, 2_000, 20_000, 40)))
+    mlp = allocate(Shape(Way.ASYNC, 1, 2, variables=(1_568_000, 2_000, 20_000, 40)))
     assert mlp.held == ((1_568_000, 20_000), (2_000, 40))
 
 
@@ -60,13 +68,12 @@ def test_what_is_sent_is_received(ps: int, nodes: int) -> None:
     made = [world.step(flow, worker) for worker in world.workers]
     world.env.run()
     assert all(event.triggered for event in made)
-    expected = [size for *_, size, _ in flow.remote()] * 3
-    carried = world.carried
-    assert carried.sent == carried.received == len(expected)
-    assert carried.payload_bytes == pytest.approx(sum(expected))
+    expected = [size for size, _ in remote(flow)] * 3
+    assert world.sent == world.received == len(expected)
+    assert world.payload_bytes == pytest.approx(sum(expected))
     spent = sum(task.cpu_s for task in (*world.workers, *world.servers))
     assert spent == pytest.approx(sum(node.cores.busy_s for node in world.nodes))
-    calls = sum(calls for *_, calls in flow.remote()) * 3
+    calls = sum(calls for _, calls in remote(flow)) * 3
     work = 3 * (COSTS.session_s + 100 * COSTS.image_s)
     assert spent == pytest.approx(work + 2 * (calls * COSTS.call_s + sum(expected) * COSTS.byte_s))
 
@@ -77,7 +84,7 @@ def test_a_ring_brings_every_share_to_everyone(workers: int) -> None:
     made = all_reduce(world)
     world.env.run()
     assert made.triggered
-    assert world.carried.sent == world.carried.received == workers * 2 * (workers - 1)
+    assert world.sent == world.received == workers * 2 * (workers - 1)
 
 
 def test_a_worker_that_is_late_holds_the_ring_up_but_not_its_first_messages() -> None:
@@ -86,7 +93,7 @@ def test_a_worker_that_is_late_holds_the_ring_up_but_not_its_first_messages() ->
     made = all_reduce(world)
     world.env.run(until=5.0)
     # The two that are ready have sent their first, and the second what it got from the first.
-    assert (world.carried.received, made.triggered) == (3, False)
+    assert (world.received, made.triggered) == (3, False)
     world.env.run()
     assert world.now == pytest.approx(10.0)
 

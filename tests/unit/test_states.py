@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.task import memory
+from lab.task.child import oom_kills
 from lab.task.protocol import TaskStatus
 from lab.task.stall import Stall
 from lab.task.states import ENDED, FOLLOWS, State, WrongTransitionError, check, run_state
@@ -169,8 +169,8 @@ def test_the_first_that_has_not_ended_speaks() -> None:
 
 def test_kills_for_want_of_memory_are_counted(tmp_path: Path) -> None:
     first, second = tmp_path / "memory.events", tmp_path / "memory.oom_control"
-    assert memory.kills((first, second)) is None
+    assert oom_kills((first, second)) is None
     second.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
-    assert memory.kills((first, second)) == 2
+    assert oom_kills((first, second)) == 2
     first.write_text("low 0\nhigh 0\nmax 4\noom 1\noom_kill 3\n")
-    assert memory.kills((first, second)) == 3
+    assert oom_kills((first, second)) == 3

@@ -6,10 +6,9 @@ import signal
 
 import pytest
 
-from lab.task import stopping
+from lab.task import verdicts
 from lab.task.states import Cause, State
-from lab.task.stopping import GRACE_S, Stopping
-from lab.task.verdicts import Verdict
+from lab.task.verdicts import GRACE_S, Stopping, Verdict
 
 FIRST = Verdict(State.CANCELLED, "first", Cause.INTERRUPTED)
 LATER = Verdict(State.FAILED, "later", Cause.SIGNAL)
@@ -31,7 +30,7 @@ class Program:
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr(stopping.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(verdicts.time, "monotonic", lambda: self.now)
 
 
 @pytest.fixture

@@ -6,13 +6,14 @@ import contextlib
 import importlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
@@ -23,7 +24,7 @@ from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
 from lab.task.states import State
-from lab.tensorboard.files import EVENTS, grow, link, places, write_events
+from lab.tensorboard.export import EVENTS, link, places, write_events
 from tests.agents import PATIENCE_S
 from tests.specs import update
 from tests.unit.fakes import record
@@ -148,12 +149,12 @@ def test_files_grow_while_a_run_does(run: RunDir) -> None:
         more = step("worker-1", 3 + nth, global_step=500 * nth, loss=0.5 / nth, time_unix=1004.0)
         write(run, "worker-1", more)
         moved(run, "worker-1", nth)
-        assert not grow(run, print)
+        assert not write_events(run, print, append=True)
         assert [event.step for event in reader.Load()] == [500 * nth]
     assert [number for _, number, _ in events(run, "worker-1")] == [*before[1:], 500, 1000]
     assert path.stat().st_mtime_ns == 2
     assert (run.path / "tb/worker-0" / EVENTS).stat() == untouched
-    assert not grow(run, print)
+    assert not write_events(run, print, append=True)
     assert len(events(run, "worker-1")) == len(before) - 1 + 2
     # What grew says the same as what is written at once.
     grown = path.read_bytes()
@@ -168,10 +169,10 @@ def test_a_task_that_begins_later_has_a_file_then(run: RunDir, tmp_path: Path) -
     link({"": run}, tmp_path / "shown")
     write(run, "ps-0", step("ps-0", 1, global_step=7, loss=0.1, time_unix=1004.0))
     moved(run, "ps-0", 1)
-    assert grow(run, print)
+    assert write_events(run, print, append=True)
     link({"": run}, tmp_path / "shown")
     assert (tmp_path / "shown/ps-0" / EVENTS).is_file()
-    assert not grow(run, print)
+    assert not write_events(run, print, append=True)
 
 
 def test_runs_are_followed_until_they_have_ended(
@@ -184,19 +185,20 @@ def test_runs_are_followed_until_they_have_ended(
     ended.create(RunInfo(ended.run_id, RunSpec("async"), state=State.SUCCEEDED))
     looks: list[str] = []
 
-    def look(each: RunDir, _say: object) -> bool:
+    def look(each: RunDir, _say: object, *, append: bool) -> list[Path]:
+        assert append
         looks.append(each.run_id)
         if len(looks) == 2:
             update(run, state=State.SUCCEEDED)
-        return True
+        return [each.path]
 
-    monkeypatch.setattr(command, "grow", look)
-    command._keep_up({"a": run, "b": ended}, tmp_path / "shown")
+    with monkeypatch.context() as patch:
+        patch.setattr("lab.tensorboard.export.write_events", look)
+        command._keep_up({"a": run, "b": ended}, tmp_path / "shown")
     assert looks == [RUN_ID] * 3  # once more than it was under way: what it wrote last
     assert (tmp_path / "shown/a/worker-0").is_symlink()
 
     update(run, state=State.TRAINING)
-    monkeypatch.setattr(command, "grow", grow)
     for task in ("worker-0", "worker-1"):
         moved(run, task, 1)
         (run.path / "tb" / task / EVENTS).unlink()
@@ -209,40 +211,48 @@ def test_runs_are_followed_until_they_have_ended(
     assert "is a link" in said
 
 
-def test_a_disk_that_fills_up_leaves_no_half_event(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextlib.contextmanager
+def full_at(size: int) -> Iterator[None]:
+    """The disk is full where a file has this size: what fits before is written."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("events_more", [1, 500])
+def test_a_disk_that_fills_up_leaves_no_half_event(run: RunDir, events_more: int) -> None:
     write_events(run, print)
     path = run.path / "tb/worker-1" / EVENTS
     before = path.read_bytes()
-    write(run, "worker-1", step("worker-1", 4, global_step=500, loss=0.1, time_unix=1004.0))
+    for n in range(events_more):
+        write(run, "worker-1", step("worker-1", 4 + n, global_step=500, loss=0.1, time_unix=1004.0))
     moved(run, "worker-1", 1)
-
-    def full(_records: object, file: BinaryIO, _there: int) -> int:
-        file.write(b"half an ev")
-        file.flush()
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("lab.tensorboard.events.append", full)
-        with pytest.raises(OSError, match="No space"):
-            grow(run, print)
+    with full_at(len(before) + 10), pytest.raises(OSError, match="File too large"):
+        write_events(run, print, append=True)
     assert path.read_bytes() == before
-    grow(run, print)
-    assert events(run, "worker-1")[-1][1] == 500
+    write_events(run, print, append=True)
+    assert len(events(run, "worker-1")) == 3 + events_more
 
 
-def test_events_are_counted_without_tensorflow(run: RunDir) -> None:
+def test_events_are_appended_without_tensorflow(run: RunDir) -> None:
     """Its import would take longer than all that is to be done."""
     write_events(run, print)
+    before = events(run, "worker-1")
+    write(run, "worker-1", step("worker-1", 4, global_step=500, loss=0.1, time_unix=1004.0))
+    moved(run, "worker-1", 1)
     code = (
-        "import sys; from pathlib import Path; from lab.tensorboard.events import count\n"
-        "print(count(Path(sys.argv[1])), 'tensorflow' in sys.modules)"
+        "import sys; from pathlib import Path; from lab.run.store import RunDir\n"
+        "from lab.tensorboard.export import write_events\n"
+        "write_events(RunDir(Path(sys.argv[1])), print, append=True)\n"
+        "print('tensorflow' in sys.modules)"
     )
-    path = run.path / "tb/worker-1" / EVENTS
-    words = [sys.executable, "-c", code, str(path)]
+    words = [sys.executable, "-c", code, str(run.path)]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
-    assert done.stdout.split() == [str(len(events(run, "worker-1"))), "False"]
+    assert done.stdout.split() == ["False"]
+    assert len(events(run, "worker-1")) == len(before) + 1
 
 
 def test_nothing_is_appended_through_a_link(run: RunDir, tmp_path: Path) -> None:
@@ -255,22 +265,15 @@ def test_nothing_is_appended_through_a_link(run: RunDir, tmp_path: Path) -> None
     write(run, "worker-1", step("worker-1", 4, global_step=500, loss=0.1, time_unix=1004.0))
     moved(run, "worker-1", 1)
     with pytest.raises(OSError, match="symbolic link"):
-        grow(run, print)
+        write_events(run, print, append=True)
     assert other.read_bytes() == before
 
 
-def test_a_disk_that_is_full_leaves_the_old_file(
-    run: RunDir, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_leaves_the_old_file(run: RunDir) -> None:
     write_events(run, print)
     before = (run.path / "tb/worker-0" / EVENTS).read_bytes()
     write(run, "worker-0", step("worker-0", 4, global_step=500, loss=0.1))
-
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("lab.tensorboard.events.write", full)
-    with pytest.raises(OSError, match="No space"):
+    with full_at(100), pytest.raises(OSError, match="File too large"):
         write_events(run, print)
     assert (run.path / "tb/worker-0" / EVENTS).read_bytes() == before
     assert sorted(path.name for path in (run.path / "tb/worker-0").iterdir()) == [EVENTS]

@@ -12,7 +12,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from lab.cli import main
 from lab.task.data import Examples, load_mnist
-from lab.tfrecords import tfrecords
+from lab.tfrecords import count, frame, tfrecords
 
 
 def entry(name: str, feature: bytes) -> bytes:
@@ -40,6 +40,18 @@ def test_the_file_is_what_tensorboard_frames_of_the_same_examples() -> None:
         ]
         RecordWriter(expected).write(b"\x0a" + sized(b"".join(features)))
     assert tfrecords(examples) == expected.getvalue()
+
+
+def test_records_of_any_length_are_framed_as_tensorboard_does() -> None:
+    rng = np.random.default_rng(5)
+    records = [rng.bytes(length) for length in (4, 5, 8, 9, 127, 3000, 4)] + [bytes(20)]
+    expected = io.BytesIO()
+    for record in records:
+        RecordWriter(expected).write(record)
+    assert frame(records) == expected.getvalue()
+    assert count(io.BytesIO(frame(records))) == len(records)
+    assert frame([]) == b""
+    assert count(io.BytesIO()) == 0
 
 
 @pytest.mark.tensorflow

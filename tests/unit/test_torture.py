@@ -605,11 +605,11 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 @linux
 def test_a_program_is_found_by_its_variables(sleeper: subprocess.Popen[bytes]) -> None:
     run_id = f"r{os.getpid()}"
-    wait_for(lambda: processes.program(run_id, "ps-3"), "the program is there")
-    found = processes.program(run_id, "ps-3")
+    wait_for(lambda: processes.program("demo", run_id, "ps-3"), "the program is there")
+    found = processes.program("demo", run_id, "ps-3")
     assert found is not None
     assert found.pid == sleeper.pid
-    assert processes.program(run_id, "ps-4") is None
+    assert processes.program("demo", run_id, "ps-4") is None
     assert processes.agent(run_id, "ps-3") is None
     assert processes.resident_bytes(found.pid) > 0
     assert "sleep" in processes.describe(found.pid)
@@ -618,6 +618,22 @@ def test_a_program_is_found_by_its_variables(sleeper: subprocess.Popen[bytes]) -
     # It was not reaped, and a signal to it would be none.
     assert not found.signal(signal.SIGKILL)
     found.close()
+
+
+@linux
+def test_a_forked_program_is_found_by_its_name() -> None:
+    project = f"p{os.getpid()}"
+    code = (
+        "import time; from lab.task.child import name_process; name_process('ps-3'); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "LAB_PROJECT": project}
+    ) as process:
+        try:
+            wait_for(lambda: processes.program(project, "r", "ps-3"), "the program is there")
+            assert processes.program(project, "r", "ps-4") is None
+        finally:
+            process.kill()
 
 
 @pytest.fixture

@@ -17,14 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.backends.local.trees import remove_tree
-from lab.task import shipping
+from lab.backends.local.state import remove_tree
+from lab.task import control, shipping
 from lab.task import volume as volumes
+from lab.task.control import NoSuchRun, VolumeBusy, cancel, requests, submit
 from lab.task.frames import FrameError, frame, is_safe, read_frames
 from lab.task.protocol import Chunk, Entry, Request, RunSpec, TaskStatus, Volume, new_run_id
+from lab.task.shipping import ship
 from lab.task.states import State
 from lab.task.statuses import read_status, write_status
-from lab.task.volume import NoSuchRun, VolumeBusy, cancel, requests, ship, submit
 from tests.agents import PATIENCE_S, ROOT, wait_for
 from tests.specs import changed
 
@@ -684,4 +685,4 @@ def test_state_written_on_a_full_disk(volume: Volume, monkeypatch: pytest.Monkey
     for status in (TaskStatus("ps-0", State.FAILED, reason="full"), long):
         write_status(path, status)
         assert read_status(path, "ps-0") == status
-    assert volumes.state_of(volume, REQUEST) is State.TRAINING
+    assert control.state_of(volume, REQUEST) is State.TRAINING

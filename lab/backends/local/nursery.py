@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lab.backends.local.interpreter import environ
+from lab.backends.local.processes import environ
 from lab.backends.local.state import EnvironmentRecord, Place
 from lab.task import nursery
 from lab.task.command import environ_of_import
@@ -71,7 +71,7 @@ def why_not(tensorflow: str) -> str | None:
     if os.environ.get(_SWITCH) == "0":
         return f"{_SWITCH} is 0"
     if sys.platform != "linux":
-        return f"{sys.platform} cannot show who a forked process is"
+        return f"{sys.platform} is not Linux"
     if tensorflow != CURRENT.tensorflow:
         return f"TensorFlow {tensorflow} was not tried"
     return None

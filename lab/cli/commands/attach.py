@@ -1,4 +1,11 @@
-"""`lab attach [RUN]`."""
+"""`lab attach [RUN]`.
+
+Examples:
+    # the newest one; it goes on after Ctrl-C
+    lab attach
+    # its summary at the end, for a program
+    lab attach last --json
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""`lab build`."""
+"""`lab build`.
+
+Examples:
+    # for the box as it is
+    lab build
+    # with TensorFlow for CPUs
+    lab build --gpus none
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""`lab cancel [RUN]`."""
+"""`lab cancel [RUN]`.
+
+Examples:
+    # the newest one
+    lab cancel
+    # one by its id, or the beginning of it
+    lab cancel 20261121-0810-async-7f3a
+"""
 
 from __future__ import annotations
 

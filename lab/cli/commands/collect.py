@@ -1,4 +1,11 @@
-"""`lab collect [RUN]`."""
+"""`lab collect [RUN]`.
+
+Examples:
+    # every run that is not fully collected
+    lab collect
+    # one run; no line is copied twice
+    lab collect last
+"""
 
 from __future__ import annotations
 

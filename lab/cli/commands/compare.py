@@ -1,4 +1,11 @@
-"""`lab compare RUN RUN…`."""
+"""`lab compare RUN RUN…`.
+
+Examples:
+    # the newest run beside another
+    lab compare 20260101-0000 last
+    # the same for a program
+    lab compare 20260101-0000 last --json
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,18 @@
-"""`lab completion SHELL`."""
+"""`lab completion SHELL`.
+
+Write it to a file where your shell finds it, and again after an update of lab:
+  bash   ~/.local/share/bash-completion/completions/lab
+  zsh    ~/.zfunc/_lab, and in ~/.zshrc:
+         fpath=(~/.zfunc $fpath); autoload -Uz compinit; compinit
+  fish   ~/.config/fish/completions/lab.fish
+Without bash-completion, source the file in ~/.bashrc.
+
+Examples:
+    # for bash with the package bash-completion
+    lab completion bash > ~/.local/share/bash-completion/completions/lab
+    # for fish
+    lab completion fish > ~/.config/fish/completions/lab.fish
+"""
 
 from __future__ import annotations
 
@@ -6,8 +20,6 @@ import sys
 from typing import Annotated
 
 from lab.cli.arguments import Word
-from lab.cli.completion import SCRIPTS
-from lab.cli.completion.grammar import grammar
 from lab.cli.values import one_of
 
 
@@ -15,8 +27,14 @@ def command(
     *,
     shell: Annotated[
         str,
-        Word("bash, zsh or fish; the script's first lines say where to put it", one_of(*SCRIPTS)),
+        Word(
+            "bash, zsh or fish; the script's first lines say where to put it",
+            one_of("bash", "zsh", "fish"),
+        ),
     ],
 ) -> None:
     """Print the completion script of a shell."""
-    sys.stdout.write(SCRIPTS[shell](grammar()))
+    # Imported here: jinja2 is needed for nothing else.
+    from lab.cli.completion.scripts import script  # noqa: PLC0415
+
+    sys.stdout.write(script(shell))

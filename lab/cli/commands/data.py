@@ -1,4 +1,15 @@
-"""`lab data KIND [FILE]`."""
+"""`lab data KIND [FILE]`.
+
+tfrecords: the training images as tf.train.Example, with image_raw (784 bytes),
+label, pixels, height and width. `lab run --listing` copies such a file with the
+program.
+
+Examples:
+    # output.tfrecords in this directory
+    lab data tfrecords
+    # another name
+    lab data tfrecords digits.tfrecord
+"""
 
 from __future__ import annotations
 

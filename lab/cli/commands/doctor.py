@@ -1,4 +1,11 @@
-"""`lab doctor`."""
+"""`lab doctor`.
+
+Examples:
+    # check everything; nothing is changed
+    lab doctor
+    # for a program; exit code 1 when something needed fails
+    lab doctor --json
+"""
 
 from __future__ import annotations
 

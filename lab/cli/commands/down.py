@@ -1,4 +1,11 @@
-"""`lab down`."""
+"""`lab down`.
+
+Examples:
+    # the one of ./cluster.yaml
+    lab down
+    # all that `lab ls` shows, without asking
+    lab down --all --yes
+"""
 
 from __future__ import annotations
 

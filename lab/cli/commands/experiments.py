@@ -1,4 +1,11 @@
-"""`lab experiments`."""
+"""`lab experiments`.
+
+Examples:
+    # all of them
+    lab experiments
+    # the flags of one
+    lab experiments async
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,21 @@
-"""`lab fault FAULT TARGET`."""
+"""`lab fault FAULT TARGET`.
+
+kill                  end the program of a task, as a crash does (SIGKILL)
+stop                  ask the program to end (SIGTERM)
+pause:10s             suspend it for this time
+slow:0.3,30s          let it run for 0.3 of the time, for 30 s
+cut:5s                take a node off the network for this time
+link:rate=10mbit,delay=20ms,30s
+                      slow and delay what a node sends, for this time
+A target is a task, a node (all of its tasks) or random. `lab run --fault` takes
+the same, several with semicolons between them.
+
+Examples:
+    # in the newest run, at once
+    lab fault kill worker-1
+    # as soon as the run is that far
+    lab fault pause:10s worker-1 after 500 steps
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""`lab gpus`."""
+"""`lab gpus`.
+
+Examples:
+    # a table, and what each task really sees
+    lab gpus
+    # for a program
+    lab gpus --json
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""`lab init`."""
+"""`lab init`.
+
+Examples:
+    # cluster.yaml, from the GPUs that the driver reports
+    lab init
+    # for a box with 4 GPUs, to look at
+    lab init --gpus 4 --output -
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""`lab logs [RUN]`."""
+"""`lab logs [RUN]`.
+
+Examples:
+    # one task of the newest run
+    lab logs last --task worker-0
+    # all tasks of the environment, until Ctrl-C
+    lab logs --follow
+"""
 
 from __future__ import annotations
 

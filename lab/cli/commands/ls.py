@@ -1,4 +1,11 @@
-"""`lab ls`."""
+"""`lab ls`.
+
+Examples:
+    # from any directory
+    lab ls
+    # for a program
+    lab ls --json
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""`lab predict RUN [IMAGE]`."""
+"""`lab predict RUN [IMAGE]`.
+
+Examples:
+    # the test set, and an image of some of its digits
+    lab predict last
+    # an image of your own
+    lab predict last tests/golden/digits/seven.png
+"""
 
 from __future__ import annotations
 

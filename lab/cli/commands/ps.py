@@ -1,4 +1,11 @@
-"""`lab ps`."""
+"""`lab ps`.
+
+Examples:
+    # the environment of ./cluster.yaml
+    lab ps
+    # one by its name, for a program
+    lab ps mnist --json
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""`lab render`."""
+"""`lab render`.
+
+Examples:
+    # with the GPUs of this box
+    lab render
+    # of another description, to look at
+    lab render clusters/book.yaml --output -
+    # exit 1 and a diff when the file is stale
+    lab render --check
+    # and a picture of the cluster
+    lab render --picture cluster.svg
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""`lab report RUN…`."""
+"""`lab report RUN…`.
+
+The page needs no network and no other file. Its figures are kept as PNG and SVG,
+too, in figures/ beside it; those of --output both.html in both-figures/.
+--output replaces an older page, and no other file.
+
+Examples:
+    # the newest run: report.html in its directory
+    lab report last
+    # several, and where to
+    lab report 20260101-0000-async-aaaa last --output both.html
+"""
 
 from __future__ import annotations
 

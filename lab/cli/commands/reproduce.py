@@ -1,4 +1,18 @@
-"""`lab reproduce NAME`."""
+"""`lab reproduce NAME`.
+
+PASS                as the source claims
+OUTSIDE_BAND        it is not (exit code 1)
+TOO_GOOD            better than this training can be (exit code 1)
+INSUFFICIENT_RUNS   too few runs to tell (exit code 3)
+NOT_COMPARABLE      the source prints nothing, or the runs were shorter (3)
+docs/reproduce.md explains how each band was derived.
+
+Examples:
+    # three trainings of the chapter, for a class
+    lab reproduce book-async --quick
+    # a run that exists already; for a program
+    lab reproduce book-async --runs last --json
+"""
 
 from __future__ import annotations
 
@@ -20,7 +34,7 @@ from lab.run.tables import show
 from lab.service.batches import run_batches
 from lab.service.planning import Project
 from lab.service.reproduce import ReproduceOptions, plan_reproduction
-from lab.task.parameters import MAX_SEED
+from lab.task.experiments import MAX_SEED
 from lab.task.text import visible
 
 if TYPE_CHECKING:

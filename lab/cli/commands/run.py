@@ -1,4 +1,18 @@
-"""`lab run EXPERIMENT`."""
+"""`lab run EXPERIMENT`.
+
+worker-0=a.py,worker-1=b.py in the place of a program gives each task its own.
+All lie in one directory. A service, such as ps-0, may be left out.
+
+Examples:
+    # three workers, each on its own
+    lab run async --epochs 2
+    # without containers
+    lab run sync --cluster clusters/book.yaml --backend local --epochs 1
+    # a worker that dies comes back
+    lab run async --on-failure restart --fault "kill worker-1 after 500 steps"
+    # a program that a book of 2017 prints, unchanged
+    lab run --listing printed.py --cluster clusters/book.yaml
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""`lab runs`."""
+"""`lab runs`.
+
+Examples:
+    # the newest last
+    lab runs
+    # those of another directory
+    lab runs --runs-dir /tmp/runs --json
+"""
 
 from __future__ import annotations
 

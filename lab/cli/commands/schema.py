@@ -1,4 +1,11 @@
-"""`lab schema`."""
+"""`lab schema`.
+
+Examples:
+    # print it
+    lab schema
+    # for an editor
+    lab schema > cluster.schema.json
+"""
 
 from __future__ import annotations
 

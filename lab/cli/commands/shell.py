@@ -1,4 +1,11 @@
-"""`lab shell TASK`."""
+"""`lab shell TASK`.
+
+Examples:
+    # where worker-0 runs
+    lab shell worker-0
+    # in an environment by its name
+    lab shell ps-0 --name mnist
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""`lab show RUN`."""
+"""`lab show RUN`.
+
+Examples:
+    # the newest run
+    lab show last
+    # its summary, for a program
+    lab show last --json
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,15 @@
-"""`lab simulate WAY`."""
+"""`lab simulate WAY`.
+
+Nothing is trained: every figure is a prediction, of softmax regression on MNIST,
+from what each part of a step was measured to cost. docs/scaling.md shows how far
+such predictions were off where they could be checked.
+
+Examples:
+    # a machine for each task, and GPUs that take 2 ms for a batch
+    lab simulate async --workers 1,8,64 --ps 1,4 --network 100gbit --step 2ms
+    # a description's tasks on this box, for a program
+    lab simulate sync --cluster clusters/book.yaml --json
+"""
 
 from __future__ import annotations
 

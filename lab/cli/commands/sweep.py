@@ -1,4 +1,15 @@
-"""`lab sweep EXPERIMENT --over "…"`."""
+"""`lab sweep EXPERIMENT --over "…"`.
+
+Whether a figure rises or falls is judged along the first quantity, while all the
+others are held. `workers` varies the number of tasks of job `worker`. All points are
+tried with the same seeds.
+
+Examples:
+    # the effect of late gradients on the loss
+    lab sweep staleness --over "workers=1,2,4" --cluster clusters/laptop.yaml
+    # a row for each run in a file
+    lab sweep async --over "batch_size=50,100" --repeats 1 --epochs 1 --csv b.csv
+"""
 
 from __future__ import annotations
 

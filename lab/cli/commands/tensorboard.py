@@ -1,4 +1,15 @@
-"""`lab tensorboard [RUN…]`."""
+"""`lab tensorboard [RUN…]`.
+
+The event files are made of the records, in `runs/<id>/tb/<task>/`, again where
+these are newer. A program's own summaries are shown, too. A run that is under way
+is followed until it ends.
+
+Examples:
+    # the newest run; Ctrl-C ends it
+    lab tensorboard last --port 6006
+    # the event files of all collected runs, and no page
+    lab tensorboard --write-only
+"""
 
 from __future__ import annotations
 
@@ -15,7 +26,6 @@ from lab.console import say
 from lab.errors import InputError, LabError
 from lab.run.store import RunDir, all_runs, find_run, runs_dir
 from lab.task.text import visible
-from lab.tensorboard.files import grow, link, write_events
 
 _LAST_PORT = 65535
 _PERIOD_S = 2.0  # TensorBoard itself looks every five
@@ -35,15 +45,16 @@ def command(
 ) -> None:
     """Show runs in TensorBoard, until Ctrl-C."""
     wanted = _wanted(runs, runs_dir(runs_dir_))
+    # Imported here: pandas and TensorBoard cost a second, and not every call needs them.
+    from lab.tensorboard.export import link, write_events  # noqa: PLC0415
+    from lab.tensorboard.server import serve  # noqa: PLC0415
+
     written = [path for run in wanted for path in write_events(run, say)]
     say(f"files of events: {len(written)} written, see {wanted[-1].path / 'tb'}")
     if write_only:
         for path in written:
             print(path)
         return
-    # Imported here: TensorBoard costs a second, and not every call needs it.
-    from lab.tensorboard.server import serve  # noqa: PLC0415
-
     alone = len(wanted) == 1
     with tempfile.TemporaryDirectory(prefix="lab-tensorboard-") as folder:
         named = {"" if alone else run.run_id: run for run in wanted}
@@ -56,6 +67,8 @@ def command(
 
 def _keep_up(named: Mapping[str, RunDir], folder: Path) -> None:
     """Show what comes of the runs that are under way, until the last of them has ended."""
+    from lab.tensorboard.export import link, write_events  # noqa: PLC0415
+
     under_way = {name: run for name, run in named.items() if not run.read().state.ended}
     if under_way:
         say(f"runs under way: {len(under_way)}, looked at every {_PERIOD_S:g} s")
@@ -64,7 +77,7 @@ def _keep_up(named: Mapping[str, RunDir], folder: Path) -> None:
         for name, run in list(under_way.items()):
             try:
                 ended = run.read().state.ended  # asked first: what it wrote before is there then
-                if grow(run, say):
+                if write_events(run, say, append=True):
                     link({name: run}, folder)
             except (LabError, OSError) as error:
                 say(f"warning: run {run.run_id} is followed no longer: {visible(str(error))}")

@@ -1,9 +1,15 @@
-"""`lab up`."""
+"""`lab up`.
+
+Examples:
+    # on containers where an engine answers, else on processes
+    lab up
+    # on processes, without GPUs
+    lab up --backend local --cluster clusters/book.yaml --gpus none
+"""
 
 from __future__ import annotations
 
-from lab.backends.choose import AUTO, backends
-from lab.backends.hearing import check_hearing
+from lab.backends.choose import AUTO, backends, check_hearing
 from lab.backends.proof import boot
 from lab.cli.options import (
     BackendName,

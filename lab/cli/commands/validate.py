@@ -1,4 +1,11 @@
-"""`lab validate`."""
+"""`lab validate`.
+
+Examples:
+    # ./cluster.yaml
+    lab validate
+    # another description, for a program
+    lab validate clusters/book.yaml --json
+"""
 
 from __future__ import annotations
 

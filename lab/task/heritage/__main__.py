@@ -17,11 +17,10 @@ from pathlib import Path
 from types import ModuleType
 
 from lab.task.heritage import faults
-from lab.task.heritage.calls import without_calls
+from lab.task.heritage.faults import without_calls
 from lab.task.heritage.importing import provide, tensorflow_1
-from lab.task.heritage.leftovers import refuse_leftovers
 from lab.task.heritage.missing import end, leave_without, missing, note_missing
-from lab.task.heritage.polls import shorten_polls
+from lab.task.heritage.sessions import refuse_leftovers, shorten_polls
 from lab.task.program import ProgramError, ended_tasks
 from lab.task.protocol import task_names
 from lab.task.recorder import Recorder
@@ -51,7 +50,10 @@ def main() -> None:
     optimizer = _optimizer(int(index) if mends else None, tell)
     provide(program.parent, tensorflow_1({"SyncReplicasOptimizer": optimizer}))
     _number_requests(f"{job}-{index}", tell)
-    _retry_refused_steps(tell)
+    # It imports TensorFlow.
+    from lab.task.heritage.retry import retry_refused_steps  # noqa: PLC0415
+
+    retry_refused_steps(tell, faults.leave)
     if _FAITHFUL not in switches:
         shorten_polls()
         # The lab has copied it for this run: by hand it is older than all that it writes.
@@ -100,13 +102,6 @@ def _number_requests(task: str, tell: faults.Tell) -> None:
     else:
         if not done:
             tell("request ids may repeat, and TensorFlow may refuse a step; see docs/listings.md")
-
-
-def _retry_refused_steps(tell: faults.Tell) -> None:
-    # It imports TensorFlow.
-    from lab.task.heritage import retry  # noqa: PLC0415
-
-    retry.retry_refused_steps(tell, faults.leave)
 
 
 def _optimizer(mends_for: int | None, tell: faults.Tell) -> type:

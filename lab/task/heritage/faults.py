@@ -1,7 +1,8 @@
-"""The known faults of printed synchronous programs, recognized when they come to pass."""
+"""The known faults of printed synchronous programs: removed from the source, or recognized."""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -30,6 +31,9 @@ NEVER_STOPS: Final = (
 
 ERROR: Final = "KnownFaultError"
 """Begins the last line of a program that ends by one, so that it counts as the reason."""
+
+OPERATIONS: Final = frozenset({"local_step_init_op", "chief_init_op", "ready_for_local_init_op"})
+"""What SyncReplicasOptimizer has as attributes, each an operation or what it gives."""
 
 Tell = Callable[[str], None]
 
@@ -166,3 +170,33 @@ def _waits(frame: FrameType) -> bool:
 def _runs_queue(thread: threading.Thread) -> bool:
     # As TensorFlow names them, and its queue of tokens.
     return thread.name.startswith("QueueRunnerThread-") and "sync_token_q" in thread.name
+
+
+def without_calls(program: ast.Module, tell: Tell) -> ast.Module:
+    """The program with these operations themselves where it calls them.
+
+    Args:
+        program: Its syntax tree, which is changed.
+        tell: Receives one line for each of them.
+    """
+    changed: ast.Module = _Uncalled(tell).visit(program)
+    return changed
+
+
+class _Uncalled(ast.NodeTransformer):
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        function = node.func
+        if (
+            isinstance(function, ast.Attribute)
+            and function.attr in OPERATIONS
+            and not node.args
+            and not node.keywords
+        ):
+            what = f"{function.attr} is an operation, called as if it were a function"
+            self._tell(f"mended: line {node.lineno}: {what}")
+            return function
+        return node

@@ -55,40 +55,40 @@ def tensorflow_1(train: Mapping[str, Any]) -> Old:
     from lab.task.heritage import contrib, digits  # noqa: PLC0415
 
     tf.disable_v2_behavior()
-    base = "tensorflow.contrib"
-    images = Old(f"{base}.learn.datasets.mnist", vars_of(digits), why=_CONTRIB)
-    members = {"mnist": images, "load_dataset": digits.load_dataset}
-    datasets = {"datasets": Old(f"{base}.learn.datasets", members, why=_CONTRIB)}
-    # Where it truly lay, as many a program has it.
-    within = {"learn": Old(f"{base}.learn.python.learn", datasets, why=_CONTRIB)}
-    learn = {**datasets, "python": Old(f"{base}.learn.python", within, why=_CONTRIB)}
-    layers = {
-        name: getattr(contrib, name)
-        for name in ("l1_regularizer", "l2_regularizer", "xavier_initializer", "fully_connected")
-    }
-    training = {
-        name: getattr(contrib, name)
-        for name in ("GreedyLoadBalancingStrategy", "RandomStrategy", "byte_size_load_fn")
-    }
+    data_sets = {"mnist": vars_of(digits), "load_dataset": digits.load_dataset}
+    strategies = ("GreedyLoadBalancingStrategy", "RandomStrategy", "byte_size_load_fn")
+    layers = ("l1_regularizer", "l2_regularizer", "xavier_initializer", "fully_connected")
     contribs = {
-        "layers": Old(f"{base}.layers", layers, why=_CONTRIB),
-        "learn": Old(f"{base}.learn", learn, why=_CONTRIB),
-        "training": Old(f"{base}.training", training, why=_CONTRIB),
+        "layers": {name: getattr(contrib, name) for name in layers},
+        "learn": {
+            "datasets": data_sets,
+            # Where it truly lay, as many a program has it.
+            "python": {"learn": {"datasets": data_sets}},
+        },
+        "training": {name: getattr(contrib, name) for name in strategies},
     }
-    tutorials = "tensorflow.examples.tutorials"
-    mnist = {"input_data": Old(f"{tutorials}.mnist.input_data", vars_of(digits))}
-    examples = {
-        "tutorials": Old(tutorials, {"mnist": Old(f"{tutorials}.mnist", mnist)}),
-    }
+    examples = {"tutorials": {"mnist": {"input_data": vars_of(digits)}}}
     return Old(
         "tensorflow",
         {
             "train": Old("tensorflow.train", train, behind=tf.train),
-            "contrib": Old(base, contribs, why=_CONTRIB),
-            "examples": Old("tensorflow.examples", examples),
+            "contrib": _tree("tensorflow.contrib", contribs, _CONTRIB),
+            "examples": _tree("tensorflow.examples", examples),
             **_of_keras(tf),
         },
         behind=tf,
+    )
+
+
+def _tree(name: str, members: Mapping[str, Any], why: str = "") -> Old:
+    """A module of modules: each mapping among its members is one of them."""
+    return Old(
+        name,
+        {
+            each: _tree(f"{name}.{each}", value, why) if isinstance(value, dict) else value
+            for each, value in members.items()
+        },
+        why=why,
     )
 
 

@@ -3,7 +3,7 @@
 As printed in 2018 (*Mastering TensorFlow 1.x*, chapter 15) it does not run to its end:
 
 1. It calls `local_step_init_op` and `chief_init_op`, which are operations, as if they were
-   functions (`lab.task.heritage.calls`).
+   functions (`lab.task.heritage.faults.without_calls`).
 2. Its queue runner waits for gradients for ever, so that the chief cannot stop.
 3. Each worker counts its own steps, but the tokens that let a worker go on lie in one queue: a
    quick worker takes two in a round, is done early and leaves, and the others wait for gradients

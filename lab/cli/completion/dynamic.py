@@ -1,7 +1,7 @@
-"""What `lab __complete` answers: what depends on the moment, quickly and in plain words.
+"""The answers of `lab __complete`: names that depend on the moment, such as the collected runs.
 
-A shell waits for it at every press of Tab, so it imports neither pydantic nor docker, and reads
-names, not contents. What it cannot read it does not offer.
+A shell waits for them at every press of Tab. So this module imports neither pydantic nor docker,
+and reads names, not contents. A name that it cannot read is left out.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _ENVIRONMENT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _JOB: Final = re.compile(r"[a-z]{1,31}")
 _DESCRIPTION_BYTES: Final = 1 << 16
 _MOST: Final = 1000
-"""More of a kind are offered to nobody."""
+"""The maximum number of names of a kind."""
 
 
 def answer(kind: str) -> list[str]:
-    """The words of a kind that can stand on the command line now; none of an unknown kind."""
+    """The names of a kind that can stand on the command line now; none of an unknown kind."""
     found = KINDS.get(kind)
     return list(found()) if found else []
 
 
 def _runs() -> list[str]:
-    """The runs at home, the newest first: their names begin with their time."""
+    """The collected runs, the newest first: their names begin with their time."""
     home = Path(os.environ.get("LAB_RUNS_DIR") or "runs")
     names = sorted((name for name in _names(home) if _RUN.fullmatch(name)), reverse=True)
     runs = [name for name in names[:_MOST] if (home / name / "run.json").is_file()]
@@ -35,7 +35,7 @@ def _runs() -> list[str]:
 
 
 def _tasks() -> Iterator[str]:
-    """The tasks of the description in this directory."""
+    """The tasks of the config in this directory."""
     jobs = _description(Path("cluster.yaml")).get("jobs")
     for name, job in (jobs if isinstance(jobs, dict) else {}).items():
         on = job.get("on") if isinstance(job, dict) else None
@@ -44,7 +44,7 @@ def _tasks() -> Iterator[str]:
 
 
 def _environments() -> list[str]:
-    """The environments of processes, and those that the descriptions at hand are named for."""
+    """The environments of processes, and those that the configs in this directory name."""
     state = os.environ.get("LAB_STATE")
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     base = (Path(state) if state else Path(home) / "lab") / "local"

@@ -1,7 +1,8 @@
-"""Checkpoints that an earlier run has left where a printed program looks for its own.
+"""What TensorFlow's `SessionManager` does differently for printed programs.
 
-Such programs name a directory for good, `/tmp/train` say, and Supervisor and
-MonitoredTrainingSession restore whatever they find there: the second run would be over at once.
+Supervisor and MonitoredTrainingSession restore whatever checkpoint they find, and their workers ask
+every 30 seconds whether the chief is ready. A printed program names its directory for good,
+`/tmp/train` say: without a check the second run would be over at once.
 """
 
 from __future__ import annotations
@@ -9,9 +10,29 @@ from __future__ import annotations
 import functools
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from lab.task.program import ProgramError
+
+POLL_S: Final = 0.5
+_SECONDS: Final = "recovery_wait_secs"
+
+
+def shorten_polls() -> None:
+    """Let Supervisor and MonitoredTrainingSession ask for a ready model twice a second at least."""
+    from tensorflow.python.training.session_manager import SessionManager  # noqa: PLC0415
+
+    begin = SessionManager.__init__
+    takes = inspect.signature(begin)
+
+    @functools.wraps(begin)
+    def begin_soon(*args: Any, **kwargs: Any) -> None:
+        given = takes.bind(*args, **kwargs)
+        given.apply_defaults()
+        given.arguments[_SECONDS] = min(given.arguments[_SECONDS], POLL_S)
+        begin(*given.args, **given.kwargs)
+
+    SessionManager.__init__ = begin_soon
 
 
 def check_own(checkpoint: str | None, begun_unix: float) -> None:

@@ -1,12 +1,17 @@
 """Where a step's time goes: tasks on nodes, whose cores and links serve in order of arrival.
 
-A task does one thing after another, in the order in which they come to it, on whatever core is free
-then: so many threads as a real one has, they hand its calls on to each other, and on few cores this
-was nearer to what was measured than to let all of them work at once.
+A task does one thing after another, in order of arrival, on whatever core is free then. A real task
+has as many threads, but they hand its calls on to each other. On few cores this was closer to the
+measurements than letting all of them work at once.
+
+Cores and links compute when something will be done as soon as it arrives. For a queue in order of
+arrival that is exact. It takes one event, where requesting, holding and releasing takes three. So
+nothing may be requested ahead of its time.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
 from collections import defaultdict, deque
@@ -16,13 +21,83 @@ from typing import Final
 
 import simpy
 
-from lab.simulation.costs import Costs
-from lab.simulation.dataflow import WORKER, Dataflow, Mark
-from lab.simulation.model import Box, Shape
-from lab.simulation.resources import Cores, Link
+from lab.simulation.model import Box, Costs, Shape
+from lab.simulation.programs import WORKER, Dataflow, Mark
 
 SLICE_S: Final = 1e-4
-"""Other work takes a core for so long at a time: short beside a step, so that it hardly matters."""
+"""Other work takes a core for this long at a time: short beside a step."""
+
+
+class Cores:
+    """The cores of one node.
+
+    Args:
+        count: How many.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.busy_s = 0.0
+        self._free_at = [0.0] * count
+
+    def serve(self, now: float, seconds: float) -> float:
+        """When work that comes now will be done.
+
+        Args:
+            now: Not before the last call's.
+            seconds: Of one core.
+        """
+        self.busy_s += seconds
+        return self.take(now, seconds)
+
+    def take(self, now: float, seconds: float) -> float:
+        """The same for work of other programs; it is not counted."""
+        done = max(now, heapq.heappop(self._free_at)) + seconds
+        heapq.heappush(self._free_at, done)
+        return done
+
+
+class Link:
+    """A node's link to all others: a queue outward and a queue inward.
+
+    Args:
+        bandwidth: Bytes per second of either.
+        latency_s: Seconds from the one end to the other.
+    """
+
+    def __init__(self, bandwidth: float, latency_s: float) -> None:
+        self.bandwidth = bandwidth
+        self.latency_s = latency_s
+        self.out_busy_s = self.in_busy_s = 0.0
+        self._out_free_at = self._in_free_at = 0.0
+
+    def send(self, now: float, size: float) -> tuple[float, float]:
+        """When the first and the last byte of a message come to the other end.
+
+        Args:
+            now: Not before the last message's.
+            size: Bytes.
+        """
+        sending_s = size / self.bandwidth
+        begin = max(now, self._out_free_at)
+        self._out_free_at = begin + sending_s
+        self.out_busy_s += sending_s
+        return begin + self.latency_s, self._out_free_at + self.latency_s
+
+    def receive(self, now: float, size: float, last_byte: float) -> float:
+        """When a message will have been received whose first byte comes now.
+
+        It flows through: its first bytes arrive while its last are being sent, so that alone it
+        takes the latency and once its size by the bandwidth.
+
+        Args:
+            now: Not before the last message's.
+            size: Bytes.
+            last_byte: When the sender's last byte comes.
+        """
+        receiving_s = size / self.bandwidth
+        self._in_free_at = max(max(now, self._in_free_at) + receiving_s, last_byte)
+        self.in_busy_s += receiving_s
+        return self._in_free_at
 
 
 @dataclass(slots=True)
@@ -59,65 +134,48 @@ class Task:
     work: deque[tuple[float, Callable[[], None]]] = field(default_factory=deque)
 
 
-@dataclass(slots=True)
-class Carried:
-    """What has gone from task to task.
+class World:
+    """Everything that a training runs on.
+
+    Args:
+        shape: What is trained.
+        costs: What a step costs.
+        box: What it is trained on.
+        seed: Of all that varies.
 
     Attributes:
-        sent: Messages.
-        received: Those of them that have been taken up.
-        payload_bytes: Bytes of tensors.
+        nodes: Those with tasks.
+        workers: The workers.
+        servers: The parameter servers.
+        pools: Where operations put something, and others wait for it; by name.
+        sent: Messages from task to task.
+        received: Those of them that the receiver has handled.
+        payload_bytes: Bytes of tensors in them.
         wire_bytes: The same with headers.
     """
 
-    sent: int = 0
-    received: int = 0
-    payload_bytes: float = 0.0
-    wire_bytes: float = 0.0
-
-
-@dataclass(slots=True)
-class World:
-    """Everything that time passes for.
-
-    Args:
-        shape: How many tasks.
-        costs: What they spend.
-        box: What they run on.
-        seed: Of the times of computing, where they vary, and of other work's.
-    """
-
-    shape: Shape
-    costs: Costs
-    box: Box
-    seed: int
-    env: simpy.Environment = field(default_factory=simpy.Environment)
-    carried: Carried = field(default_factory=Carried)
-
-    nodes: list[Node] = field(init=False)
-    workers: list[Task] = field(init=False)
-    servers: list[Task] = field(init=False)
-    pools: dict[Hashable, simpy.Container] = field(init=False)
-    _random: random.Random = field(init=False)
-
-    def __post_init__(self) -> None:
-        places = self.box.places(self.shape)
+    def __init__(self, shape: Shape, costs: Costs, box: Box, seed: int) -> None:
+        self.shape, self.costs, self.box = shape, costs, box
+        self.env = simpy.Environment()
+        self.sent = self.received = 0
+        self.payload_bytes = self.wire_bytes = 0.0
+        self.pools: dict[Hashable, simpy.Container] = defaultdict(lambda: simpy.Container(self.env))
+        places = box.places(shape)
         nodes = {
             place: Node(
-                Cores(self.box.cores),
-                Link(self.box.bandwidth, self.box.latency_s),
-                coldness(self.costs.crowding, self.box.cores, places.count(place)),
+                Cores(box.cores),
+                Link(box.bandwidth, box.latency_s),
+                coldness(costs.crowding, box.cores, places.count(place)),
             )
             for place in dict.fromkeys(places)
         }
         self.nodes = list(nodes.values())
         tasks = [Task(nodes[place]) for place in places]
-        self.servers, self.workers = tasks[: self.shape.ps], tasks[self.shape.ps :]
-        for worker, slowness in zip(self.workers, self.shape.slowness, strict=False):
+        self.servers, self.workers = tasks[: shape.ps], tasks[shape.ps :]
+        for worker, slowness in zip(self.workers, shape.slowness, strict=False):
             worker.slowness = slowness
-        self.pools = defaultdict(lambda: simpy.Container(self.env))
-        self._random = random.Random(self.seed)  # noqa: S311  (a simulation, no secret)
-        if self.box.taken:
+        self._random = random.Random(seed)  # noqa: S311  (a simulation, no secret)
+        if box.taken:
             for node in self.nodes:
                 self._take(node.cores)
 
@@ -185,21 +243,21 @@ class World:
         wait_s: float,
         header: float,
     ) -> None:
-        """Send a message, and call something when the receiver has taken it up.
+        """Send a message, and call something when the receiver has handled it.
 
         Args:
-            source: Who sends it.
-            target: Who gets it.
-            call: Is called when it has been taken up.
-            size: Bytes that it carries.
+            source: The sender.
+            target: The receiver.
+            call: Is called when the receiver has handled it.
+            size: Bytes of tensors in it.
             cpu_s: CPU seconds at each end, beside what the bytes cost.
-            wait_s: Seconds until it is taken up.
+            wait_s: Seconds from its arrival until a thread handles it.
             header: Bytes beside those.
         """
         cost_s = cpu_s + size * self.costs.byte_s
-        self.carried.sent += 1
-        self.carried.payload_bytes += size
-        self.carried.wire_bytes += size + header
+        self.sent += 1
+        self.payload_bytes += size
+        self.wire_bytes += size + header
 
         def sent() -> None:
             if source.node is target.node:
@@ -217,20 +275,20 @@ class World:
             self.spend(target, cost_s, taken)
 
         def taken() -> None:
-            self.carried.received += 1
+            self.received += 1
             call()
 
         self.spend(source, cost_s, sent)
 
     def step(
-        self, flow: Dataflow, worker: Task, tell: Callable[[Mark], None] = lambda _: None
+        self, flow: Dataflow, worker: Task, on_mark: Callable[[Mark], None] = lambda _: None
     ) -> simpy.Event:
-        """Let a worker begin a step; the event that it has been made.
+        """Let a worker begin a step; the event of its end.
 
         Args:
-            flow: What it consists of.
-            worker: Who makes it.
-            tell: Hears of the marks in it.
+            flow: The operations of the step.
+            worker: The worker.
+            on_mark: Is called with each mark of an operation that is done.
         """
         made = self.env.event()
         missing = [operation.needs for operation in flow.operations]
@@ -256,7 +314,7 @@ class World:
         def end(number: int) -> None:
             operation = flow.operations[number]
             if operation.mark is not None:
-                tell(operation.mark)
+                on_mark(operation.mark)
             if operation.gives is not None:
                 self.pools[operation.gives[0]].put(operation.gives[1])
             if number == flow.last:

@@ -1,0 +1,89 @@
+"""What a check is, and the runner that goes through a table of checks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lab.doctor.host import Host
+from lab.doctor.model import Finding, Need, Outcome, skipped, warning
+from lab.errors import LabError
+from lab.task.text import short
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One row of the table.
+
+    Attributes:
+        name: What is checked; the names of all checks differ.
+        needed_for: What cannot do without it.
+        judge: Makes an outcome of facts, and has no effect. Its parameters are facts of the host.
+        needs: Checks above it. It is made only if all of them have passed.
+        on_error: The judge of a failed look-up, whose parameter `error` is the error. Without it
+            the outcome is a warning.
+        without: A line in place of the checks that need this one, where it has not passed.
+        vital: Whether no other check is made where this one has not passed.
+    """
+
+    name: str
+    needed_for: Need
+    judge: Callable[..., Outcome]
+    needs: Sequence[str] = ()
+    on_error: Callable[..., Outcome] | None = None
+    without: str = ""
+    vital: bool = False
+
+    def run(self, host: Host) -> Outcome:
+        """Look up the facts, and judge them."""
+        try:
+            facts = _facts(self.judge, host)
+        except (LabError, OSError) as error:
+            judge = self.on_error or judge_error
+            return replace(judge(**_facts(judge, host, error=error)), stops=True)
+        return self.judge(**facts)
+
+
+def run_checks(
+    table: Mapping[str, Sequence[Check]], watch: Callable[[str], None]
+) -> Iterator[Finding]:
+    """Make all checks of a table, and yield each finding as soon as it is known.
+
+    Args:
+        table: Checks, by area.
+        watch: Receives the name of each check before it is made: some take seconds.
+
+    Yields:
+        The findings, in the order of the table.
+    """
+    host = Host()
+    for area, checks in table.items():
+        for check in checks:
+            if not host.passed.issuperset(check.needs):
+                continue
+            watch(f"{area}: {check.name}")
+            outcome = check.run(host)
+            yield Finding(area, check.name, check.needed_for, outcome)
+            if not outcome.stops:
+                host.passed.add(check.name)
+            elif check.vital:
+                return
+            elif check.without:
+                yield Finding(area, "further checks", check.needed_for, skipped(check.without))
+
+
+def judge_error(error: LabError | OSError) -> Outcome:
+    """What is reported of a failed look-up, unless its check has a judge for it."""
+    if isinstance(error, LabError):
+        return warning(error.what, error.mend)
+    if isinstance(error, TimeoutError):
+        return warning(str(error), "see `dmesg | tail` and `mount`")
+    return warning(f"{short(str(error.filename))}: {error.strerror}", "fix its permissions")
+
+
+def _facts(judge: Callable[..., Outcome], host: Host, **given: object) -> dict[str, Any]:
+    """The facts that a judge names as its parameters."""
+    names = inspect.signature(judge).parameters
+    return {name: given[name] if name in given else getattr(host, name) for name in names}
