@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from benchmarks.trainings import ROOT, Workplace
 
@@ -90,8 +89,7 @@ def sharing(nodes: int) -> dict[str, Any]:
 
 def text(content: Mapping[str, Any]) -> str:
     """A description as its file has it."""
-    written_out: str = yaml.safe_dump(dict(content), sort_keys=False)
-    return written_out
+    return json.dumps(content, indent=1)
 
 
 def _names(nodes: int) -> list[str]:

@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
-import yaml
 from rich.console import Console
+from ruamel.yaml import YAML
 
 from benchmarks import in_graph
 from benchmarks.marks import put
@@ -128,7 +128,7 @@ def described(values: Sequence[float]) -> list[str]:
 
 def beside_the_post() -> str:
     """The losses that the post prints in two stretches, and those of the kept run."""
-    claims = yaml.safe_load(POST.read_text(encoding="utf-8"))["claims"]
+    claims = YAML(typ="safe", pure=True).load(POST)["claims"]
     losses = read("blog/async").losses
     rows = []
     for claim in claims:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Sequence
 from itertools import combinations
-
-import yaml
 
 from benchmarks import pairs
 from benchmarks.measure import Setting, say, told
@@ -92,8 +91,7 @@ def thousand_cards() -> bytes:
         "nodes": {node: {"gpus": PER_NODE} for node in nodes},
         "jobs": {"worker": {"on": [node for node in nodes for _ in range(PER_NODE)]}},
     }
-    text: str = yaml.safe_dump(description, sort_keys=False)
-    return text.encode()
+    return json.dumps(description).encode()
 
 
 def wired() -> Inventory:

@@ -1,4 +1,4 @@
-"""Numbers for people: never wider than a column."""
+"""Numbers for people."""
 
 from __future__ import annotations
 
@@ -11,3 +11,8 @@ LONG: Final = 1e12
 def fixed(value: float, decimals: int) -> str:
     """Format a number with commas and decimals, or in its short form; also `nan` and `inf`."""
     return f"{value:,.{decimals}f}" if abs(value) < LONG else f"{value:.3g}"
+
+
+def plural(count: int, word: str) -> str:
+    """`1 GPU`, `2 GPUs`."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from lab.config.start_schedule import parse_start
 from lab.errors import InputError
-from lab.placement.start_schedule import parse_start
 from lab.run import project
 from lab.run.faulting import asked
 from lab.run.program import names_a_program

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from typing import Final
 
 from lab.config.diagnostics import Loc, Problem
 from lab.config.model import Cluster, Job, Node
+from lab.numbers import plural
 from lab.task.text import short
 
 PS: Final = "ps"
 """The job that keeps the parameters: its tasks never hold a GPU."""
 
-_NAMED: Final = 4  # so many tasks are named in a message
+_NAMED: Final = 4  # tasks that a message names
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +45,16 @@ class Seat:
         return ("jobs", self.job, "on", self.index)
 
 
-@dataclass(frozen=True, slots=True)
-class Deal:
-    """What each task of a node gets.
+class AllocationError(Exception):
+    """A node's GPUs do not suffice for its tasks.
 
     Attributes:
-        cards: Per seat, which of the node's GPUs; positions from 0 in the node's own list.
-        problems: Why it cannot be dealt; then `cards` means nothing.
+        problem: Why.
     """
 
-    cards: tuple[tuple[int, ...], ...]
-    problems: tuple[Problem, ...] = ()
+    def __init__(self, loc: Loc, message: str) -> None:
+        super().__init__(message)
+        self.problem = Problem(loc, message)
 
 
 def seats_by_node(jobs: Mapping[str, Job]) -> dict[str, list[Seat]]:
@@ -67,7 +68,7 @@ def seats_by_node(jobs: Mapping[str, Job]) -> dict[str, list[Seat]]:
     return seats
 
 
-def deal(name: str, node: Node, seats: Sequence[Seat]) -> Deal:
+def deal(name: str, node: Node, seats: Sequence[Seat]) -> list[tuple[int, ...]]:
     """Deal a node's GPUs to its tasks.
 
     Tasks that do not share take theirs first, in order: those that state a number, and then, in
@@ -77,31 +78,33 @@ def deal(name: str, node: Node, seats: Sequence[Seat]) -> Deal:
         name: The node's name.
         node: The node.
         seats: Its tasks, in order.
+
+    Returns:
+        Per task, which of the node's GPUs: positions from 0 in the node's own list.
+
+    Raises:
+        AllocationError: They do not suffice, or cannot be divided.
     """
     own = [seat for seat in seats if not seat.share]
-    shared = [seat for seat in seats if seat.share]
     equal = [seat for seat in own if seat.asks is None]
-    stated = sum(seat.asks or 0 for seat in own)
-    left = node.gpu_count - stated
+    left = node.gpu_count - sum(seat.asks or 0 for seat in own)
     if left < 0:
-        return _refused(_too_many(name, node, own))
+        raise _too_many(name, node, own)
     part, rest = divmod(left, len(equal)) if equal else (0, 0)
     if rest or (equal and node.gpu_count and not part):
-        return _refused(_does_not_divide(name, node, left, equal))
-    counts = {seat.name: part if seat.asks is None else seat.asks for seat in own}
-    pool = range(sum(counts.values()), node.gpu_count)
-    problems = list(_sharing(name, node, len(pool), shared))
-    if problems:
-        return Deal((), tuple(problems))
+        raise _does_not_divide(name, node, left, equal)
+    pool = range(node.gpu_count - (0 if equal else left), node.gpu_count)
+    _check_sharing(name, node, len(pool), [seat for seat in seats if seat.share])
     cards: list[tuple[int, ...]] = []
     taken = 0
     for seat in seats:
         if seat.share:
             cards.append(tuple(pool[: seat.asks]))
         else:
-            cards.append(tuple(range(taken, taken + counts[seat.name])))
-            taken += counts[seat.name]
-    return Deal(tuple(cards))
+            count = part if seat.asks is None else seat.asks
+            cards.append(tuple(range(taken, taken + count)))
+            taken += count
+    return cards
 
 
 def unused(cluster: Cluster) -> list[str]:
@@ -113,73 +116,56 @@ def unused(cluster: Cluster) -> list[str]:
     seats = seats_by_node(cluster.jobs)
     lines = []
     for name, node in cluster.nodes.items():
-        used = {card for cards in deal(name, node, seats.get(name, ())).cards for card in cards}
+        used = {card for cards in deal(name, node, seats.get(name, ())) for card in cards}
         if idle := node.gpu_count - len(used):
-            lines.append(f"{name}: {idle} of {gpus(node.gpu_count)} used by no task")
+            lines.append(f"{name}: {idle} of {plural(node.gpu_count, 'GPU')} used by no task")
     return lines
 
 
-def _refused(problem: Problem) -> Deal:
-    return Deal((), (problem,))
-
-
-def _too_many(name: str, node: Node, own: Sequence[Seat]) -> Problem:
+def _too_many(name: str, node: Node, own: Sequence[Seat]) -> AllocationError:
     asking = [seat for seat in own if seat.asks]
-    total = 0
-    first = asking[0]
-    for first in asking:
-        total += first.asks or 0
-        if total > node.gpu_count:
-            break
+    totals = list(accumulate(seat.asks or 0 for seat in asking))
+    first = next(seat for seat, total in zip(asking, totals, strict=True) if total > node.gpu_count)
     asked = _listed(f"{seat.name}: {seat.asks}" for seat in asking)
-    wanted = sum(seat.asks or 0 for seat in asking)
-    return Problem(
+    return AllocationError(
         first.loc,
-        f"the tasks on {name} ask for {gpus(wanted)} ({asked}) and it has {node.gpu_count}; "
-        "give the node more, the tasks fewer, or say `share: true`",
+        f"the tasks on {name} ask for {plural(totals[-1], 'GPU')} ({asked}) and it has "
+        f"{node.gpu_count}; give the node more, the tasks fewer, or say `share: true`",
     )
 
 
-def _does_not_divide(name: str, node: Node, left: int, equal: Sequence[Seat]) -> Problem:
+def _does_not_divide(name: str, node: Node, left: int, equal: Sequence[Seat]) -> AllocationError:
     tasks = _listed(seat.name for seat in equal)
     if left == 0:
-        message = f"none of the {gpus(node.gpu_count)} of {name} is left for {tasks}"
+        message = f"none of the {plural(node.gpu_count, 'GPU')} of {name} is left for {tasks}"
     else:
         among = f"{len(equal)} tasks ({tasks})"
-        message = f"{gpus(left)} of {name} cannot be divided equally among {among}"
+        message = f"{plural(left, 'GPU')} of {name} cannot be divided equally among {among}"
     mend = "; state the job's `gpus` (0 for tasks on the CPU), or say `share: true`"
-    return Problem(equal[0].loc, message + mend)
+    return AllocationError(equal[0].loc, message + mend)
 
 
-def _sharing(name: str, node: Node, pool: int, shared: Sequence[Seat]) -> Iterable[Problem]:
-    if not shared:
-        return
-    if pool == 0:
+def _check_sharing(name: str, node: Node, pool: int, shared: Sequence[Seat]) -> None:
+    if shared and pool == 0:
         has = "has no GPUs" if node.gpu_count == 0 else "has none left"
-        yield Problem(shared[0].loc, f"{shared[0].name} shares the GPUs of {name}, which {has}")
-        return
+        raise AllocationError(
+            shared[0].loc, f"{shared[0].name} shares the GPUs of {name}, which {has}"
+        )
     for seat in shared:
         if seat.asks is not None and seat.asks > pool:
-            yield Problem(
-                seat.loc,
-                f"{seat.name} asks for {gpus(seat.asks)} and {name} has {pool} to share",
-            )
-            return
+            asks = plural(seat.asks, "GPU")
+            message = f"{seat.name} asks for {asks} and {name} has {pool} to share"
+            raise AllocationError(seat.loc, message)
     # Every task takes the first ones, so the first GPU carries them all. The sum is exact: in
     # floating point, ten times 0.1 and such would depend on the order.
     total = sum(Fraction(repr(seat.fraction)) for seat in shared if seat.fraction is not None)
     if total > 1:
         tasks = _listed(f"{seat.name}: {seat.fraction}" for seat in shared if seat.fraction)
-        yield Problem(
+        raise AllocationError(
             shared[-1].loc,
             f"the tasks that share a GPU of {name} take {float(total):.6g} of its memory "
             f"({tasks}); no more than 1.0 is there",
         )
-
-
-def gpus(count: int) -> str:
-    """`1 GPU`, `2 GPUs`."""
-    return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
 def _listed(words: Iterable[str]) -> str:

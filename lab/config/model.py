@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Annotated, Final
 
@@ -18,7 +18,10 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
     WithJsonSchema,
+    WrapValidator,
 )
 from pydantic_core import PydanticCustomError
 
@@ -32,6 +35,7 @@ MAX_CPUS: Final = 4096
 MAX_FLAGS: Final = 100
 MIN_PORT: Final = 1024  # those below belong to the administrator
 MAX_PORT: Final = 65535
+DEFAULT_PORT: Final = 2222
 
 PROJECT: Final = "^[a-z0-9][a-z0-9-]{0,30}$"
 NODE: Final = "^[a-z]([a-z0-9-]{0,29}[a-z0-9])?$"
@@ -48,81 +52,75 @@ FAULT: Final = "a fault such as kill worker-1 after 500 steps"
 DELAY: Final = "a delay such as 5ms or 200us, from 1us to 10s"
 
 
+def _text(
+    read: Callable[[str], object], expected: str, *, explain: bool = False
+) -> BeforeValidator:
+    """Reads a text into a value.
+
+    Args:
+        read: Raises ValueError for a text that is none.
+        expected: What it has to be, in words of a message.
+        explain: Whether the message has the reader's own words, too.
+    """
+
+    def validate(value: object) -> object:
+        why = ""
+        if isinstance(value, str):
+            try:
+                return read(value)
+            except ValueError as error:
+                why = " ({})".format(str(error).partition("; ")[0]) if explain else ""
+        raise PydanticCustomError("expected", "must be {expected}", {"expected": expected + why})
+
+    return BeforeValidator(validate)
+
+
 def _amount(units: Mapping[str, int], expected: str, least: int, most: int) -> BeforeValidator:
     """Reads an amount with a unit into a whole number of the smallest unit."""
 
-    def read(value: object) -> int:
-        wrong = PydanticCustomError("amount", "must be {expected}", {"expected": expected})
-        if not isinstance(value, str):
-            raise wrong
-        try:
-            amount = sizes.parse(value, units)
-        except ValueError:
-            raise wrong from None
+    def read(text: str) -> int:
+        amount = sizes.parse(text, units)
         if not least <= amount <= most:
-            raise wrong
+            raise ValueError(expected)
         return amount
 
-    return BeforeValidator(read)
+    return _text(read, expected)
 
 
-def _text(units: Mapping[str, int], example: str) -> WithJsonSchema:
-    """An amount as an editor sees it."""
-    return WithJsonSchema(
-        {"type": "string", "pattern": sizes.pattern(units), "examples": [example]}
-    )
-
-
-def _moment(value: object) -> str:
-    wrong = PydanticCustomError("amount", "must be {expected}", {"expected": MOMENT})
-    if not isinstance(value, str):
-        raise wrong
-    try:
-        return str(parse_when(value))
-    except ValueError:
-        raise wrong from None
-
-
-def _fault(value: object) -> str:
-    why = ""
-    if isinstance(value, str):
-        try:
-            return parse(value).text
-        except ValueError as error:
-            why = " ({})".format(str(error).partition("; ")[0])
-    raise PydanticCustomError("amount", "must be {expected}", {"expected": f"{FAULT}{why}"})
+def _shown(example: str, *more: str, pattern: str = "") -> WithJsonSchema:
+    """A text as an editor sees it."""
+    shape = {"pattern": pattern} if pattern else {}
+    return WithJsonSchema({"type": "string", **shape, "examples": [example, *more]})
 
 
 def _flag_value(value: object) -> str:
     expected = "a number, true, false, or a text without $, {, } and control characters"
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, int | float):
-        return str(value)
+        return str(value).lower() if isinstance(value, bool) else str(value)
     if isinstance(value, str) and value.isprintable() and not set(value) & set("${}"):
         return value
-    raise PydanticCustomError("amount", "must be {expected}", {"expected": expected})
+    raise PydanticCustomError("expected", "must be {expected}", {"expected": expected})
 
 
-def _kind_of_gpus(value: object) -> str | None:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return "count"
-    return "list" if isinstance(value, (list, tuple)) else None
+def _kind(number: str, other: str, *types: type) -> Callable[[object], str | None]:
+    """Which branch of a union a value belongs to."""
+
+    def kind(value: object) -> str | None:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return number
+        return other if isinstance(value, types) else None
+
+    return kind
 
 
-def _kind_of_gpu(value: object) -> str | None:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return "index"
-    return "id" if isinstance(value, str) else None
-
-
+_Port = Annotated[int, Field(ge=MIN_PORT, le=MAX_PORT)]
 _GpuCount = Annotated[int, Field(ge=0, le=MAX_GPUS)]
 _GpuIndex = Annotated[int, Field(ge=0, lt=MAX_GPUS)]
 _GpuId = Annotated[str, Field(pattern=GPU_ID)]
 _Gpu = Annotated[
     Annotated[_GpuIndex, Tag("index")] | Annotated[_GpuId, Tag("id")],
     Discriminator(
-        _kind_of_gpu,
+        _kind("index", "id", str),
         custom_error_type="gpu",
         custom_error_message="must be a GPU's index, or its UUID from `nvidia-smi -L`",
     ),
@@ -132,7 +130,7 @@ _GpuList = Annotated[tuple[_Gpu, ...], Field(min_length=1, max_length=MAX_GPUS, 
 _Gpus = Annotated[
     Annotated[_GpuCount, Tag("count")] | Annotated[_GpuList, Tag("list")],
     Discriminator(
-        _kind_of_gpus,
+        _kind("count", "list", list, tuple),
         custom_error_type="gpus",
         custom_error_message="must be a count, such as 2, or a list of GPUs, such as [0, 1]",
     ),
@@ -143,13 +141,13 @@ _TaskName = Annotated[str, Field(pattern=TASK)]
 _FlagName = Annotated[str, Field(pattern=FLAG)]
 _Moment = Annotated[
     str,
-    BeforeValidator(_moment),
-    WithJsonSchema({"type": "string", "examples": ["10s", "after 500 steps"]}),
+    _text(lambda text: str(parse_when(text)), MOMENT),
+    _shown("10s", "after 500 steps"),
 ]
 _Fault = Annotated[
     str,
-    BeforeValidator(_fault),
-    WithJsonSchema({"type": "string", "examples": ["kill worker-1 after 500 steps"]}),
+    _text(lambda text: parse(text).text, FAULT, explain=True),
+    _shown("kill worker-1 after 500 steps"),
 ]
 _FlagValue = Annotated[
     str,
@@ -159,12 +157,18 @@ _FlagValue = Annotated[
 _Memory = Annotated[
     int,
     _amount(sizes.MEMORY, MEMORY, 64 * sizes.MIB, 64 * sizes.TIB),
-    _text(sizes.MEMORY, "8GiB"),
+    _shown("8GiB", pattern=sizes.pattern(sizes.MEMORY)),
 ]
 _Rate = Annotated[
-    int, _amount(sizes.RATE, RATE, 8 * 10**3, 400 * 10**9), _text(sizes.RATE, "100mbit")
+    int,
+    _amount(sizes.RATE, RATE, 8 * 10**3, 400 * 10**9),
+    _shown("100mbit", pattern=sizes.pattern(sizes.RATE)),
 ]
-_Delay = Annotated[int, _amount(sizes.DELAY, DELAY, 1, 10 * 10**6), _text(sizes.DELAY, "5ms")]
+_Delay = Annotated[
+    int,
+    _amount(sizes.DELAY, DELAY, 1, 10 * 10**6),
+    _shown("5ms", pattern=sizes.pattern(sizes.DELAY)),
+]
 
 
 class _Part(BaseModel):
@@ -274,7 +278,7 @@ class Cluster(_Part):
     jobs: Annotated[dict[_JobName, Job], Field(min_length=1, max_length=MAX_TASKS)]
     """TensorFlow's jobs by name, in order."""
 
-    port: Annotated[int, Field(ge=MIN_PORT, le=MAX_PORT)] = 2222
+    port: _Port = DEFAULT_PORT
     """Port of the first task on a node; each further one on that node gets the next."""
 
     links: dict[_NodeName, LinkSpec] = Field(default_factory=dict, max_length=MAX_TASKS)
@@ -309,3 +313,32 @@ class Cluster(_Part):
         indices = [pin for node in self.nodes.values() for pin in node.pins if isinstance(pin, int)]
         asked = sum(node.gpu_count for node in self.nodes.values())
         return max([asked, *(index + 1 for index in indices)])
+
+
+def _or(default: object) -> WrapValidator:
+    """Replaces what cannot be read."""
+
+    def read(value: object, validate: ValidatorFunctionWrapHandler) -> object:
+        try:
+            return validate(value)
+        except ValidationError:
+            return default
+
+    return WrapValidator(read)
+
+
+class Parts(_Part):
+    """A config as far as it could be read; what could not be read is None, or left out."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    box: Annotated[Box | None, _or(None)] = Field(default_factory=Box)
+    nodes: Annotated[dict[str, Annotated[Node | None, _or(None)]], _or({})] = {}
+    jobs: Annotated[dict[str, Annotated[Job | None, _or(None)]], _or({})] = {}
+    port: Annotated[_Port | None, _or(None)] = DEFAULT_PORT
+    links: Annotated[dict[str, Annotated[LinkSpec | None, _or(None)]], _or({})] = {}
+    run: Annotated[Training | None, _or(None)] = None
+    start: Annotated[dict[str, Annotated[_Moment | None, _or(None)]], _or({})] = {}
+    faults: Annotated[
+        tuple[Annotated[_Fault | None, _or(None)], ...], Field(strict=False), _or(())
+    ] = ()

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from lab.config.allocation import PS, Seat, deal, gpus, seats_by_node
+from lab.config.allocation import PS, AllocationError, Seat, deal, seats_by_node
 from lab.config.diagnostics import Problem
-from lab.config.model import MAX_PORT, MAX_TASKS, Box, Cluster, Job, LinkSpec, Node, Training
-from lab.placement.start_schedule import untimely
+from lab.config.model import MAX_PORT, MAX_TASKS, Cluster, Job, Node, Parts
+from lab.config.start_schedule import untimely
+from lab.numbers import plural
 from lab.task.experiments import EXPERIMENTS, misfit
 from lab.task.faults import parse, resolve
 from lab.task.text import short
@@ -27,46 +27,7 @@ RUN_SERVICE: Final = "run"
 _RESERVED: Final = frozenset({"localhost"})
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """A description as far as it could be read.
-
-    Attributes:
-        box: The box, or None where it could not be read.
-        nodes: Every node that is named; None for one that could not be read.
-        jobs: Every job that is named; None for one that could not be read.
-        port: The first port, or None where it could not be read.
-        run: What `docker compose up` trains, as far as it could be read.
-        links: The links that could be read.
-        start: When tasks start, as far as it could be read.
-        faults: The faults that could be read, by their position.
-    """
-
-    box: Box | None
-    nodes: Mapping[str, Node | None]
-    jobs: Mapping[str, Job | None]
-    port: int | None
-    run: Training | None
-    links: Mapping[str, LinkSpec]
-    start: Mapping[str, str]
-    faults: Mapping[int, str]
-
-    @classmethod
-    def of(cls, cluster: Cluster) -> Parts:
-        """All parts of a description that is well-formed."""
-        return cls(
-            cluster.box,
-            cluster.nodes,
-            cluster.jobs,
-            cluster.port,
-            cluster.run,
-            cluster.links,
-            cluster.start,
-            dict(enumerate(cluster.faults)),
-        )
-
-
-def check(parts: Parts) -> Iterator[Problem]:
+def check(parts: Cluster | Parts) -> Iterator[Problem]:
     """Every rule that a description breaks."""
     jobs = {name: job for name, job in parts.jobs.items() if job is not None}
     nodes = {name: node for name, node in parts.nodes.items() if node is not None}
@@ -81,15 +42,20 @@ def check(parts: Parts) -> Iterator[Problem]:
     if tasks > MAX_TASKS:
         yield Problem(("jobs",), f"{tasks} tasks; no more than {MAX_TASKS} are possible")
     elif len(jobs) == len(parts.jobs):
+        places = {
+            f"{name}-{index}": node
+            for name, job in jobs.items()
+            for index, node in enumerate(job.on)
+        }
         yield from _run(parts, jobs)
-        yield from _start(parts, jobs)
-        yield from _faults(parts, jobs)
+        yield from _start(parts, places)
+        yield from _faults(parts, places)
         seats = seats_by_node(jobs)
         yield from _ports(parts, seats)
         yield from _deals(nodes, jobs, seats)
 
 
-def _names(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+def _names(parts: Cluster | Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
     for name in parts.nodes:
         job, _, index = name.rpartition("-")
         number = int(index) if index.isdecimal() and len(index) < 6 else -1  # noqa: PLR2004
@@ -101,7 +67,7 @@ def _names(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
             yield Problem(("nodes", name), message, on_key=True)
 
 
-def _references(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+def _references(parts: Cluster | Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
     if not parts.nodes:
         return  # said already: there must be nodes
     known = list(parts.nodes)
@@ -110,8 +76,8 @@ def _references(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
             if node not in parts.nodes:
                 loc = ("jobs", name, "on", index)
                 yield Problem(loc, f"there is no node {node}", word=node, candidates=known)
-    for node in parts.links:
-        if node not in parts.nodes:
+    for node, link in parts.links.items():
+        if link is not None and node not in parts.nodes:
             message = f"there is no node {node}"
             yield Problem(("links", node), message, on_key=True, word=node, candidates=known)
 
@@ -132,14 +98,14 @@ def _job(name: str, job: Job) -> Iterator[Problem]:
         yield Problem((*loc, "on"), message)
 
 
-def _links(parts: Parts) -> Iterator[Problem]:
+def _links(parts: Cluster | Parts) -> Iterator[Problem]:
     for node, link in parts.links.items():
-        if link.rate is None and link.delay is None:
+        if link is not None and link.rate is None and link.delay is None:
             message = "a link without rate and delay changes nothing; state one of them"
             yield Problem(("links", node), message)
 
 
-def _run(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+def _run(parts: Cluster | Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
     if parts.run is None:
         return
     if RUN_SERVICE in parts.nodes:
@@ -165,29 +131,28 @@ def _run(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
             yield Problem(loc, short(str(error)))
 
 
-def _start(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
-    known = [f"{name}-{index}" for name, job in jobs.items() for index in range(len(job.on))]
-    tasks = dict.fromkeys(known)  # a schedule may have an entry for each of ten thousand
+def _start(parts: Cluster | Parts, places: Mapping[str, str]) -> Iterator[Problem]:
+    known = list(places)
     for task, text in parts.start.items():
-        if task not in tasks:
+        if text is None:
+            continue
+        if task not in places:
             message = f"there is no task {task}"
             yield Problem(("start", task), message, on_key=True, word=task, candidates=known)
-        elif reason := untimely(task, parse_when(text), tasks):
+        elif reason := untimely(task, parse_when(text), places):
             yield Problem(("start", task), reason)
 
 
-def _faults(parts: Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
-    places = {
-        f"{name}-{index}": node for name, job in jobs.items() for index, node in enumerate(job.on)
-    }
-    for index, text in parts.faults.items():
+def _faults(parts: Cluster | Parts, places: Mapping[str, str]) -> Iterator[Problem]:
+    for index, text in enumerate(parts.faults):
         try:
-            resolve(parse(text), places, seed=0)
+            if text is not None:
+                resolve(parse(text), places, seed=0)
         except ValueError as error:
             yield Problem(("faults", index), str(error))
 
 
-def _pins(parts: Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]:
+def _pins(parts: Cluster | Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]:
     holders: dict[int | str, str] = {}
     most = parts.box.gpus if parts.box is not None else None
     for name, node in nodes.items():
@@ -202,12 +167,12 @@ def _pins(parts: Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]:
             holders.setdefault(pin, name)
 
 
-def _box(parts: Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]:
+def _box(parts: Cluster | Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]:
     if parts.box is None:
         return
     asked = sum(node.gpu_count for node in nodes.values())
     if parts.box.gpus is not None and asked > parts.box.gpus:
-        message = f"the nodes ask for {gpus(asked)} and the box has {parts.box.gpus}"
+        message = f"the nodes ask for {plural(asked, 'GPU')} and the box has {parts.box.gpus}"
         yield Problem(("box", "gpus"), message)
     if parts.box.cpus is not None:
         cpus = sum(node.cpus or 0 for node in nodes.values())
@@ -220,7 +185,7 @@ def _box(parts: Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]:
                 yield Problem(("nodes", name, "memory"), "more than the box has (box.memory)")
 
 
-def _ports(parts: Parts, seats: Mapping[str, list[Seat]]) -> Iterator[Problem]:
+def _ports(parts: Cluster | Parts, seats: Mapping[str, list[Seat]]) -> Iterator[Problem]:
     for node, tasks in seats.items():
         if parts.port is not None and node in parts.nodes:
             last = parts.port + len(tasks) - 1
@@ -240,4 +205,7 @@ def _deals(
         return  # said already; what it would take from the others means nothing
     for name, node in nodes.items():
         if name in seats:
-            yield from deal(name, node, seats[name]).problems
+            try:
+                deal(name, node, seats[name])
+            except AllocationError as error:
+                yield error.problem

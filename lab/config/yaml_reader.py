@@ -1,26 +1,63 @@
 """Strict YAML with positions.
 
-The parser's events are read one by one, without recursion and without PyYAML's constructors: what
-is nested too deeply, an alias that would explode or a tag that would run code is never built.
+The parser's events become values one by one, without ruamel.yaml's constructors: what is nested
+too deeply, an alias that would explode or a tag that would run code is never built.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceStartEvent,
+)
 
-from lab.config.decode import decode
-from lab.config.diagnostics import Loc, Place, Problem, bare, quoted
-from lab.config.scalars import Scalar, plain
+from lab.config.diagnostics import SHOWN, Loc, Place, Problem, bare, quoted
 from lab.task.text import clipped, short
 
+MAX_BYTES: Final = 1024**2
 MAX_DEPTH: Final = 16
 MAX_VALUES: Final = 100_000  # twice what ten thousand nodes and tasks need
 
-# The parser in C is a hundred times faster; both give the same events.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+Scalar = str | int | float | bool | None
+
+_WORDS: Final[dict[str, Scalar]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_NUMBERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], Scalar]], ...]] = (
+    (re.compile(r"[-+]?[0-9]+"), int),
+    (re.compile(r"0o[0-7]+"), lambda text: int(text[2:], 8)),
+    (re.compile(r"0x[0-9a-fA-F]+"), lambda text: int(text[2:], 16)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+    (
+        re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"),
+        lambda text: float(text.replace(".", "")),
+    ),
+)
+# Python refuses to convert thousands of digits; nothing here needs them.
+_LONGEST_NUMBER: Final = 40
+
+# Tab indentation, apart from lines that are blank or a comment.
+_TAB = re.compile(r"^ *(\t)[ \t]*[^\s#]", re.MULTILINE)
+# All that YAML does not take for printable, and three breaks that only YAML 1.1 takes for line ends
+# (U+0085, U+2028, U+2029): a place behind them would be counted differently by an editor. Written
+# as what is allowed, it would take ten times as long to compile, at every start.
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
 
 @dataclass(slots=True)
@@ -48,238 +85,205 @@ def read_source(data: bytes) -> Source:
     """Parse the bytes of a file.
 
     Args:
-        data: The content, at most one byte more than is allowed.
+        data: The content, at most one byte more than `MAX_BYTES`.
     """
     source = Source()
-    text, source.problems = decode(data)
-    source.readable = not source.problems
-    if source.readable:
-        _Builder(source).build(text)
+    try:
+        source.problems = _Reader(source).read(_decode(data))
+    except _UnreadableError as error:
+        source.readable = False
+        source.problems += error.problems
     return source
 
 
-_Value = Scalar | dict[str, Any] | list[Any]
+def plain(text: str) -> Scalar:
+    """The value of a plain scalar by the core schema of YAML 1.2 (YAML 1.2.2, 10.3.2).
+
+    ruamel.yaml also takes `1_000`, `0b11` and dates for more than texts; they are texts here.
+    A number of more than 40 characters stays a text: nothing in a description is that large.
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if len(text) <= _LONGEST_NUMBER:
+        for pattern, convert in _NUMBERS:
+            if pattern.fullmatch(text):
+                return convert(text)
+    return text
 
 
-@dataclass(slots=True)
-class _Frame:
-    """A mapping or list that is open."""
+class _UnreadableError(Exception):
+    """The rest of the file cannot be read."""
 
-    loc: Loc
-    container: dict[str, Any] | list[Any]
-    muted: bool  # nothing in it counts: it stands behind a key that is refused
-    is_key: bool = False
-    key: str | None = None  # the key whose value comes next; None: a refused key
-    wants_key: bool = True
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__()
+        self.problems = problems
 
 
-class _HopelessError(Exception):
-    """There is no sense in reading on; a problem says why."""
+def _refusal(message: str, place: Place | None = None) -> _UnreadableError:
+    return _UnreadableError(Problem((), message, place=place))
 
 
-class _Builder:
+def _decode(data: bytes) -> str:
+    """Text that can be parsed.
+
+    Raises:
+        _UnreadableError: The bytes are none.
+    """
+    if len(data) > MAX_BYTES:
+        raise _refusal("the file is larger than 1 MiB; is it a cluster description?")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8", "replace")
+        message = f"byte 0x{data[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        raise _refusal(message, _place_in(before, len(before))) from None
+    if control := _CONTROL.search(text):
+        message = f"a control character, U+{ord(control.group()):04X}; remove it"
+        raise _refusal(message, _place_in(text, control.start()))
+    if tabs := list(islice(_TAB.finditer(text), SHOWN)):
+        message = "a tab; YAML is indented with blanks"
+        places = [_place_in(text, tab.start(1)) for tab in tabs]
+        raise _UnreadableError(*(Problem((), message, place=place) for place in places))
+    return text
+
+
+def _place_in(text: str, index: int) -> Place:
+    before = text[:index].replace("\r\n", "\n").replace("\r", "\n")
+    return Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
+
+
+class _Reader:
+    """Builds values from events, by recursion that `MAX_DEPTH` limits.
+
+    A location of None belongs to a value whose key is refused: it is read, and nothing is
+    reported of it.
+    """
+
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._stack: list[_Frame] = []
-        self._documents = 0
         self._count = 0
+        self._events: Iterator[Event] = iter(())
 
-    def build(self, text: str) -> None:
-        """Parse the text into the source."""
-        source = self._source
+    def read(self, text: str) -> list[Problem]:
+        """Parse the text into the source.
+
+        Raises:
+            _UnreadableError: It is not YAML, is empty, or is beyond the limits.
+        """
+        self._events = YAML(typ="safe", pure=True).parse(text)
+        documents = 0
         try:
-            for event in yaml.parse(text, Loader=_LOADER):
-                if self._document(event):
-                    return
-                self._event(event)
-        except yaml.MarkedYAMLError as error:
-            source.readable = False
-            mark = error.problem_mark or error.context_mark
-            place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
-            why = ", ".join(part for part in (error.context, error.problem) if part)
-            source.problems.append(Problem((), f"not YAML: {short(why)}", place=place))
-        except yaml.YAMLError as error:
-            source.readable = False
-            source.problems.append(Problem((), f"not YAML: {short(str(error))}"))
-        except _HopelessError:
-            source.readable = False
-        if not self._documents and source.readable:
-            source.readable = False
-            message = "the file is empty; copy cluster.yaml and change it"
-            source.problems.append(Problem((), message))
+            for event in self._events:
+                documents += isinstance(event, DocumentStartEvent)
+                if documents > 1:
+                    message = "a second document; a file describes one cluster"
+                    self._problem((), event, message)
+                    break
+                if isinstance(event, NodeEvent):
+                    self._source.value = self._value(event, (), 0)
+        except YAMLError as error:
+            raise _not_yaml(error) from None
+        if not documents:
+            raise _refusal("the file is empty; copy cluster.yaml and change it")
+        return self._source.problems
 
-    def _document(self, event: yaml.Event) -> bool:
-        """Count documents; True when a second one begins."""
-        if isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents > 1:
-                message = "a second document; a file describes one cluster"
-                self._source.problems.append(Problem((), message, place=_place(event)))
-                return True
-        return False
-
-    def _event(self, event: yaml.Event) -> None:
-        if isinstance(event, yaml.ScalarEvent):
-            self._scalar(event)
-        elif isinstance(event, yaml.AliasEvent):
-            self._alias(event)
-        elif isinstance(event, yaml.MappingStartEvent):
-            self._open(event, {})
-        elif isinstance(event, yaml.SequenceStartEvent):
-            self._open(event, [])
-        elif isinstance(event, yaml.CollectionEndEvent):
-            self._close()
-
-    # Where the next value belongs.
-
-    def _target(self) -> tuple[Loc, bool]:
-        """Location of the next value, and whether it counts for nothing."""
-        if not self._stack:
-            return (), False
-        frame = self._stack[-1]
-        if isinstance(frame.container, list):
-            return (*frame.loc, len(frame.container)), frame.muted
-        if frame.key is None:
-            return frame.loc, True
-        return (*frame.loc, frame.key), frame.muted
-
-    def _attach(self, value: _Value) -> None:
-        if not self._stack:
-            self._source.value = value
-            return
-        frame = self._stack[-1]
-        if isinstance(frame.container, list):
-            frame.container.append(value)
-            return
-        if frame.key is not None:
-            frame.container[frame.key] = value
-        frame.key, frame.wants_key = None, True
-
-    def _expects_key(self) -> bool:
-        return bool(self._stack) and (
-            isinstance(self._stack[-1].container, dict) and self._stack[-1].wants_key
-        )
-
-    # The events.
-
-    def _scalar(self, event: yaml.ScalarEvent) -> None:
-        if self._expects_key():
-            self._key(event)
-            return
-        loc, muted = self._target()
-        self._refuse_anchor(event, loc, muted=muted)
-        value = plain(event.value) if event.implicit[0] else event.value
-        self._record(loc, event, muted=muted)
-        if self._refuse_tag(event, loc, muted=muted):
-            value = None
-            self._excuse(loc, muted=muted)
-        elif value is None and not muted and loc:
-            self._problem(loc, event, _empty(loc))
-            self._excuse(loc, muted=muted)
-        self._attach(value)
-
-    def _key(self, event: yaml.ScalarEvent) -> None:
-        frame = self._stack[-1]
-        frame.wants_key = False
-        frame.key = None
-        self._refuse_anchor(event, frame.loc, muted=frame.muted)
-        if self._refuse_tag(event, frame.loc, muted=frame.muted):
-            return
-        key = plain(event.value) if event.implicit[0] else event.value
-        if not isinstance(key, str):
-            if not frame.muted:
-                message = f"the key {bare(event.value)} is no text; put it in quotation marks"
-                self._problem(frame.loc, event, message)
-            return
-        loc = (*frame.loc, key)
-        if key in frame.container:
-            if not frame.muted:
-                first = self._source.keys[loc]
-                message = f"the key stands here twice; the first is on line {first.line}"
-                self._problem(loc, event, message)
-            return
-        if not frame.muted:
-            self._source.keys[loc] = _place(event)
-        frame.key = key
-
-    def _alias(self, event: yaml.AliasEvent) -> None:
-        name = clipped(str(event.anchor), 40)
-        if self._expects_key():
-            frame = self._stack[-1]
-            frame.wants_key = False
-            frame.key = None
-            loc, muted = frame.loc, frame.muted
-        else:
-            loc, muted = self._target()
-            self._record(loc, event, muted=muted)
-            self._excuse(loc, muted=muted)
-            self._attach(None)
-        if not muted:
-            self._problem(loc, event, f"an alias, *{name}; write out what it stands for")
-
-    def _open(
-        self, event: yaml.CollectionStartEvent, container: dict[str, Any] | list[Any]
-    ) -> None:
-        if len(self._stack) >= MAX_DEPTH:
-            message = f"nested more than {MAX_DEPTH} deep; no description needs that"
-            self._source.problems.append(Problem((), message, place=_place(event)))
-            raise _HopelessError
-        is_key = self._expects_key()
-        if is_key:
-            frame = self._stack[-1]
-            frame.wants_key = False
-            frame.key = None
-            if not frame.muted:
-                self._problem(frame.loc, event, "a list or mapping as a key; a key is a text")
-            loc, muted = frame.loc, True
-        else:
-            loc, muted = self._target()
-            self._record(loc, event, muted=muted)
-        self._refuse_anchor(event, loc, muted=muted)
-        if self._refuse_tag(event, loc, muted=muted):
-            self._excuse(loc, muted=muted)
-        self._stack.append(_Frame(loc, container, muted, is_key))
-
-    def _close(self) -> None:
-        frame = self._stack.pop()
-        if not frame.is_key:
-            self._attach(frame.container)
-
-    # What is refused.
-
-    def _refuse_anchor(self, event: yaml.NodeEvent, loc: Loc, *, muted: bool) -> None:
-        if event.anchor is not None and not muted:
-            name = clipped(str(event.anchor), 40)
-            self._problem(loc, event, f"an anchor, &{name}; write out what it stands for")
-
-    def _refuse_tag(
-        self, event: yaml.ScalarEvent | yaml.CollectionStartEvent, loc: Loc, *, muted: bool
-    ) -> bool:
-        if event.tag is None or muted:
-            return False
-        self._problem(loc, event, f"a tag, {quoted(event.tag, 40)}; remove it")
-        return True
-
-    def _problem(self, loc: Loc, event: yaml.Event, message: str) -> None:
-        self._source.problems.append(Problem(loc, message, place=_place(event)))
-
-    def _record(self, loc: Loc, event: yaml.Event, *, muted: bool) -> None:
+    def _value(self, event: Event, loc: Loc | None, depth: int) -> object:
+        """The value that begins with an event."""
         self._count += 1
         if self._count > MAX_VALUES:
             message = f"more than {MAX_VALUES:,} values; no description needs that"
-            self._source.problems.append(Problem((), message, place=_place(event)))
-            raise _HopelessError
-        if not muted:
+            raise _refusal(message, _place(event))
+        if loc is not None:
             self._source.values[loc] = _place(event)
-
-    def _excuse(self, loc: Loc, *, muted: bool) -> None:
-        if not muted:
+        refused = self._refuse(event, loc)
+        value: object = None
+        if isinstance(event, ScalarEvent):
+            if not refused:
+                value = plain(event.value) if event.implicit[0] else event.value
+                if value is None and loc:
+                    # On the key: ruamel.yaml has an empty value where the next token stands.
+                    self._source.problems.append(Problem(loc, _empty(loc), on_key=True))
+                    refused = True
+        elif isinstance(event, (MappingStartEvent, SequenceStartEvent)):
+            value = self._collection(event, loc, depth)
+        if refused and loc is not None:
             self._source.excused.add(loc)
+        return value
+
+    def _collection(self, event: Event, loc: Loc | None, depth: int) -> object:
+        if depth >= MAX_DEPTH:
+            message = f"nested more than {MAX_DEPTH} deep; no description needs that"
+            raise _refusal(message, _place(event))
+        items: list[object] = []
+        entries: dict[str, object] = {}
+        for inner in self._events:
+            if isinstance(inner, CollectionEndEvent):
+                break
+            if isinstance(event, SequenceStartEvent):
+                place = None if loc is None else (*loc, len(items))
+                items.append(self._value(inner, place, depth + 1))
+                continue
+            key = self._key(inner, loc, depth, entries)
+            place = None if key is None or loc is None else (*loc, key)
+            value = self._value(next(self._events), place, depth + 1)
+            if key is not None:
+                entries[key] = value
+        return items if isinstance(event, SequenceStartEvent) else entries
+
+    def _key(
+        self, event: Event, loc: Loc | None, depth: int, entries: dict[str, object]
+    ) -> str | None:
+        """The key that an event is; None for one that is refused."""
+        if isinstance(event, (MappingStartEvent, SequenceStartEvent)):
+            self._problem(loc, event, "a list or mapping as a key; a key is a text")
+            self._collection(event, None, depth + 1)
+            return None
+        if self._refuse(event, loc) or not isinstance(event, ScalarEvent):
+            return None
+        key = plain(event.value) if event.implicit[0] else event.value
+        if not isinstance(key, str):
+            message = f"the key {bare(event.value)} is no text; put it in quotation marks"
+            self._problem(loc, event, message)
+            return None
+        if loc is None:
+            return key
+        own = (*loc, key)
+        if key in entries:
+            line = self._source.keys[own].line
+            self._problem(own, event, f"the key stands here twice; the first is on line {line}")
+            return None
+        self._source.keys[own] = _place(event)
+        return key
+
+    def _refuse(self, event: Event, loc: Loc | None) -> bool:
+        """Report an alias, an anchor or a tag; whether the value itself is refused."""
+        is_alias = isinstance(event, AliasEvent)
+        if anchor := getattr(event, "anchor", None):
+            name = clipped(str(anchor), 40)
+            if is_alias:
+                self._problem(loc, event, f"an alias, *{name}; write out what it stands for")
+            else:
+                self._problem(loc, event, f"an anchor, &{name}; write out what it stands for")
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            self._problem(loc, event, f"a tag, {quoted(tag, 40)}; remove it")
+        return is_alias or tag is not None
+
+    def _problem(self, loc: Loc | None, event: Event, message: str) -> None:
+        if loc is not None:
+            self._source.problems.append(Problem(loc, message, place=_place(event)))
 
 
-def _place(event: yaml.Event) -> Place:
-    mark: Any = event.start_mark  # always there; the stubs allow None
-    return Place(mark.line + 1, mark.column + 1)
+def _place(event: Event) -> Place:
+    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+
+
+def _not_yaml(error: YAMLError) -> _UnreadableError:
+    if not isinstance(error, MarkedYAMLError):
+        return _refusal(f"not YAML: {short(str(error))}")
+    mark = error.problem_mark or error.context_mark
+    why = ", ".join(part for part in (error.context, error.problem) if part)
+    return _refusal(f"not YAML: {short(why)}", Place(mark.line + 1, mark.column + 1))
 
 
 def _empty(loc: Loc) -> str:

@@ -57,7 +57,7 @@ class ConfigFile:
 
 def read_config(inventory: Inventory, path: Path = CONFIG) -> ConfigFile:
     """Read the config of this directory and place it on this host."""
-    # Imported here: pydantic and PyYAML are among the packages that may be missing.
+    # Imported here: pydantic and ruamel.yaml are among the packages that may be missing.
     from lab.config import load_cluster  # noqa: PLC0415
     from lab.gpu import take_inventory  # noqa: PLC0415
     from lab.placement.place import place  # noqa: PLC0415

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from lab.gpu import nvml
 from lab.gpu.model import Condition, Fault, Gpu
-from lab.gpu.numa import near_cpus, numa_node
-from lab.gpu.nvml import Handle, Library, Questions, text
-from lab.gpu.nvml_errors import NOT_FOUND, code_of, condition_of, fault_of
+from lab.gpu.nvml import Handle, Library, Questions
 from lab.gpu.processes import processes
+from lab.gpu.topology import near_cpus, numa_node
 
 _MIG_ON = 1
 """NVML_DEVICE_MIG_ENABLE."""
@@ -42,7 +42,7 @@ def read_cards(library: Library) -> Cards:
         try:
             _read_card(library, index, cards)
         except library.NVMLError as error:
-            fault = fault_of(error, f"GPU {index}")
+            fault = nvml.fault_of(error, f"GPU {index}")
             cards.faults.append(fault)
             cards.notices.append(f"GPU {index} does not answer ({fault.detail}) and is left out")
     return cards
@@ -61,7 +61,7 @@ def _read_card(library: Library, index: int, cards: Cards) -> None:
         cards.notices.append(
             f"GPU {index}: this user may not use all of its MIG slices; the others are left out"
         )
-    whole = text(library.nvmlDeviceGetUUID(card))
+    whole = nvml.text(library.nvmlDeviceGetUUID(card))
     cards.gpus += [_read(library, index, card, part, slice_of=whole) for part in slices]
     if not slices:
         cards.faults.append(
@@ -90,10 +90,10 @@ def _read(
     memory = ask(
         "memory_bytes memory_free_bytes", lambda: library.nvmlDeviceGetMemoryInfo(handle), None
     )
-    bus_id = ask("pci_bus_id", lambda: text(library.nvmlDeviceGetPciInfo(card).busId), "")
+    bus_id = ask("pci_bus_id", lambda: nvml.text(library.nvmlDeviceGetPciInfo(card).busId), "")
     return Gpu(
         index=index,
-        device_id=text(library.nvmlDeviceGetUUID(handle)),
+        device_id=nvml.text(library.nvmlDeviceGetUUID(handle)),
         name=ask("name", lambda: _name(library, card, part), ""),
         memory_bytes=0 if memory is None else int(memory.total),
         slice_of=slice_of,
@@ -116,13 +116,13 @@ def _name(library: Library, card: Handle, part: Handle) -> str:
     Newer drivers name a slice `NVIDIA A100-SXM4-40GB MIG 1g.5gb`, older ones as its card; then the
     seventh parts of the card that it has stand for the profile.
     """
-    name = text(library.nvmlDeviceGetName(card if part is None else part))
+    name = nvml.text(library.nvmlDeviceGetName(card if part is None else part))
     if part is None or " MIG " in name:
         return name
     try:
         sevenths = library.nvmlDeviceGetAttributes_v2(part).gpuInstanceSliceCount
     except library.NVMLError as error:
-        if condition_of(error) is Condition.CARD_LOST:
+        if nvml.condition_of(error) is Condition.CARD_LOST:
             raise
         return f"{name} MIG"
     return f"{name} MIG {sevenths}g"
@@ -130,12 +130,8 @@ def _name(library: Library, card: Handle, part: Handle) -> str:
 
 def _is_cut(library: Library, card: Handle) -> bool:
     """Whether a card is in MIG mode, in which only its slices can be used."""
-    try:
-        current, _ = library.nvmlDeviceGetMigMode(card)
-    except library.NVMLError as error:
-        if condition_of(error) in {Condition.NOT_SUPPORTED, Condition.OLD_DRIVER}:
-            return False  # a card, or a driver, older than MIG
-        raise
+    # Without an answer the card, or the driver, is older than MIG.
+    current, _ = nvml.answer_or(library, lambda: library.nvmlDeviceGetMigMode(card), (None, None))
     return bool(current == _MIG_ON)
 
 
@@ -147,8 +143,8 @@ def _slices(library: Library, card: Handle) -> tuple[list[Handle], Exception | N
         try:
             slices.append(library.nvmlDeviceGetMigDeviceHandleByIndex(card, position))
         except library.NVMLError as error:
-            if condition_of(error) is Condition.NO_PERMISSION:
+            if nvml.condition_of(error) is Condition.NO_PERMISSION:
                 refusal = error
-            elif code_of(error) != NOT_FOUND:
+            elif nvml.code_of(error) != nvml.NOT_FOUND:
                 raise
     return slices, refusal

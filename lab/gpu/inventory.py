@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lab.errors import InputError
-from lab.gpu.model import DRIVER, MODES, Condition, Fault, Gpu, Inventory
-from lab.gpu.nvml import WAYS_OUT, NoDriverError, NvmlError
-from lab.gpu.nvml_query import NOTHING, Reading, read_box
+from lab.gpu import nvml
+from lab.gpu.devices import read_cards
+from lab.gpu.model import (
+    CUDA_VERSION,
+    DRIVER,
+    DRIVER_VERSION,
+    MODES,
+    Condition,
+    Fault,
+    Gpu,
+    Inventory,
+)
+from lab.gpu.nvml import Library
+from lab.gpu.topology import read_pairs
 from lab.threads import later, signals_blocked
 
 if TYPE_CHECKING:
@@ -16,6 +29,9 @@ if TYPE_CHECKING:
 
 PATIENCE_S: Final = 20.0
 """Seconds in which the driver must answer; a cold one that keeps no state takes several."""
+
+
+_NOTHING: Final = Inventory("none", (), None, None)
 
 
 def take_inventory(mode: str, cluster: Cluster) -> Inventory:
@@ -39,7 +55,7 @@ def take_inventory(mode: str, cluster: Cluster) -> Inventory:
         return _this_box("none")
     try:
         seen = _read_in_time()
-    except NvmlError as error:
+    except nvml.NvmlError as error:
         if mode == "uuid":
             raise
         notice = f"{error.what}: CPUs only"
@@ -59,12 +75,12 @@ def survey() -> Inventory:
     """
     try:
         seen = _read_in_time()
-    except NoDriverError as error:
+    except nvml.NoDriverError as error:
         return _this_box("none", notices=(error.what,), faults=(error.fault,))
     return _this_box("uuid" if seen.gpus else "none", seen)
 
 
-def _read_in_time() -> Reading:
+def _read_in_time() -> Inventory:
     """Ask the driver for everything, where Ctrl-C is heard also while it hangs.
 
     Python takes a signal only between its own instructions, so that the main thread, inside a
@@ -75,36 +91,34 @@ def _read_in_time() -> Reading:
         NvmlError: It fails, or does not answer in time; the thread is left to itself then.
     """
     with signals_blocked():
-        asked = later(read_box)
+        asked = later(_ask_driver)
     try:
         return asked.result(PATIENCE_S)
     except TimeoutError:
         late = f"answer within {PATIENCE_S:.0f} s"
         mend = "see `dmesg | grep -i nvrm`, then reboot"
         fault = Fault(Condition.OTHER, DRIVER, f"no {late}", mend)
-        raise NvmlError(
-            f"the NVIDIA driver does not {late}", f"{mend}, {WAYS_OUT}", fault
+        raise nvml.NvmlError(
+            f"the NVIDIA driver does not {late}", f"{mend}, {nvml.WAYS_OUT}", fault
         ) from None
 
 
 def _this_box(
     mode: str,
-    seen: Reading = NOTHING,
+    seen: Inventory = _NOTHING,
     notices: tuple[str, ...] = (),
     faults: tuple[Fault, ...] = (),
 ) -> Inventory:
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cpu_ids = _cpu_ids()
-    return Inventory(
-        mode,
-        seen.gpus if mode == "uuid" else (),
-        len(cpu_ids) or os.cpu_count(),
-        memory,
-        (*seen.notices, *notices),
-        cpu_ids=cpu_ids,
+    return replace(
+        seen,
+        mode=mode,
+        gpus=seen.gpus if mode == "uuid" else (),
         pairs=seen.pairs if mode == "uuid" else (),
-        driver=seen.driver,
-        cuda=seen.cuda,
+        cpus=len(cpu_ids) or os.cpu_count(),
+        cpu_ids=cpu_ids,
+        memory_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        notices=(*seen.notices, *notices),
         faults=(*seen.faults, *faults),
     )
 
@@ -114,3 +128,62 @@ def _cpu_ids() -> tuple[int, ...]:
     if not hasattr(os, "sched_getaffinity"):
         return ()
     return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def _ask_driver() -> Inventory:
+    """Ask the driver for everything that it knows of this host.
+
+    Raises:
+        NoDriverError: No driver can be opened.
+        NvmlError: The driver does not even tell how many cards there are.
+    """
+    with nvml.session() as library:
+        faults: list[Fault] = []
+        driver = _version(DRIVER_VERSION, lambda: _driver(library), library, faults)
+        cuda = _version(CUDA_VERSION, lambda: _cuda(library), library, faults)
+        cards = read_cards(library)
+        pairs, unknown = read_pairs(library, cards.whole)
+    gpus = (
+        replace(gpu, unknown=(*gpu.unknown, *unknown[gpu.index])) if gpu.index in unknown else gpu
+        for gpu in cards.gpus
+    )
+    return Inventory(
+        "uuid",
+        tuple(gpus),
+        None,
+        None,
+        tuple(cards.notices),
+        pairs=pairs,
+        driver=driver,
+        cuda=cuda,
+        faults=(*faults, *cards.faults),
+    )
+
+
+def _version(where: str, question: Callable[[], str], library: Library, faults: list[Fault]) -> str:
+    """A version; "" and a fault where it is not told."""
+    try:
+        return question()
+    except library.NVMLError as error:
+        if where == CUDA_VERSION and nvml.code_of(error) == nvml.LIBRARY_NOT_FOUND:
+            # NVML looks for it; its own library and the driver are there, or it could not say so.
+            what, mend = "libcuda.so.1 is not installed", "install `libcuda1`"
+            faults.append(Fault(Condition.OTHER, where, what, mend))
+        else:
+            faults.append(nvml.fault_of(error, where))
+        return ""
+
+
+def _driver(library: Library) -> str:
+    return nvml.text(library.nvmlSystemGetDriverVersion())
+
+
+def _cuda(library: Library) -> str:
+    """The newest CUDA version that the driver supports, `12.4`; NVML writes 12040."""
+    version = nvml.answer_or(
+        library, library.nvmlSystemGetCudaDriverVersion_v2, None, {Condition.OLD_DRIVER}
+    )
+    if version is None:
+        version = library.nvmlSystemGetCudaDriverVersion()
+    major, rest = divmod(version, 1000)
+    return f"{major}.{rest // 10}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from lab.gpu import nvml
 from lab.gpu.model import Condition, Process
-from lab.gpu.nvml import Handle, Library, Questions, text
-from lab.gpu.nvml_errors import condition_of
+from lab.gpu.nvml import Handle, Library, Questions
 
 PROC: Final = Path("/proc")
 
@@ -26,11 +26,18 @@ _GRAPHICS: Final = (
 def processes(library: Library, handle: Handle, questions: Questions) -> tuple[Process, ...]:
     """The processes that have a context on a card or a slice, each once, by their ids."""
     computing = questions.ask("processes", lambda: _running(library, handle, _COMPUTE), [])
-    found = computing + questions.ask("processes", lambda: _graphics(library, handle), [])
+    drawing: list[Any] = questions.ask(
+        "processes",
+        # A card that cannot draw has no such processes.
+        lambda: nvml.answer_or(
+            library, lambda: _running(library, handle, _GRAPHICS), [], {Condition.NOT_SUPPORTED}
+        ),
+        [],
+    )
     compute = {each.pid for each in computing}
     memory: dict[int, int | None] = {}
-    for each in found:
-        # One that computes and draws is told twice, with the same memory.
+    for each in computing + drawing:
+        # One that computes and draws is listed twice, with the same memory.
         known = memory.get(each.pid)
         taken = each.usedGpuMemory
         memory[each.pid] = taken if known is None else max(known, taken or 0)
@@ -39,30 +46,16 @@ def processes(library: Library, handle: Handle, questions: Questions) -> tuple[P
     )
 
 
-def _graphics(library: Library, handle: Handle) -> list[Any]:
-    """The processes that draw; none on a card that cannot."""
-    try:
-        return _running(library, handle, _GRAPHICS)
-    except library.NVMLError as error:
-        if condition_of(error) is Condition.NOT_SUPPORTED:
-            return []
-        raise
-
-
 def _running(library: Library, handle: Handle, functions: tuple[str, str]) -> list[Any]:
     newest, older = (getattr(library, name) for name in functions)
-    try:
-        return list(newest(handle))
-    except library.NVMLError as error:
-        if condition_of(error) is not Condition.OLD_DRIVER:
-            raise
-    return list(older(handle))
+    found = nvml.answer_or(library, lambda: newest(handle), None, {Condition.OLD_DRIVER})
+    return list(older(handle) if found is None else found)
 
 
 def _name(library: Library, pid: int) -> str:
     """A process's program; "" where it has ended, or is hidden from this user."""
     try:
-        return text(library.nvmlSystemGetProcessName(pid))
+        return nvml.text(library.nvmlSystemGetProcessName(pid))
     except (library.NVMLError, UnicodeDecodeError):  # pynvml decodes, and takes only UTF-8
         pass
     try:

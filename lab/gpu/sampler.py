@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from lab.gpu import nvml
 from lab.gpu.model import SLICE, Condition
-from lab.gpu.nvml import Handle, Library, session
-from lab.gpu.nvml_errors import condition_of
+from lab.gpu.nvml import Handle, Library
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Sampler:
             NoDriverError: No driver answers.
         """
         with ExitStack() as stack:
-            self._library: Library = stack.enter_context(session())
+            self._library: Library = stack.enter_context(nvml.session())
             for device_id in self._device_ids:
                 # One that is lost, or of another box, cannot be sampled.
                 with suppress(self._library.NVMLError):
@@ -95,9 +95,4 @@ class Sampler:
         Raises:
             NVMLError: The card is lost: nothing else of it will be answered either.
         """
-        try:
-            return question()
-        except self._library.NVMLError as error:
-            if condition_of(error) is Condition.CARD_LOST:
-                raise
-            return None
+        return nvml.answer_or(self._library, question, None, set(Condition) - {Condition.CARD_LOST})

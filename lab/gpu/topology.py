@@ -1,17 +1,32 @@
-"""How cards are connected: by NVLink, over PCIe, and whether they read each other's memory."""
+"""Where cards are in the host: NUMA nodes, close CPUs, and NVLink and PCIe between cards."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
+from pathlib import Path
 from typing import Final, TypeVar
 
+from lab.gpu import nvml
 from lab.gpu.model import Condition, Pair
-from lab.gpu.nvml import Handle, Library, Questions, text
-from lab.gpu.nvml_errors import INVALID_ARGUMENT, code_of, condition_of
+from lab.gpu.nvml import Handle, Library, Questions
+
+DEVICES: Final = Path("/sys/bus/pci/devices")
+
+_CPU_WORDS: Final = 64
+"""Room for 4,096 CPUs, 64 in a word."""
+
+_NODE_WORDS: Final = 16
+"""Room for 1,024 NUMA nodes, as many as Linux knows."""
+
+_THIS_NODE: Final = 0
+"""NVML_AFFINITY_SCOPE_NODE: the nearest node, not all of its socket."""
+
+_BUS_ID: Final = re.compile(r"([0-9a-f]{8})(:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
 
 MAX_LINKS: Final = 36
 """NVML_NVLINK_MAX_LINKS of the newest nvml.h; a card has 18 at most today."""
@@ -50,6 +65,48 @@ class _Links:
     switched: int = 0
 
 
+def numa_node(library: Library, card: Handle, bus_id: str) -> int | None:
+    """The NUMA node that a card hangs on.
+
+    Not `nvmlDeviceGetNumaNodeId`: that is the node which the card's own memory makes up on Grace
+    Hopper, where no CPU is; elsewhere it is not supported.
+
+    Args:
+        library: The open library.
+        card: The card.
+        bus_id: Its PCI bus id, as NVML writes it.
+
+    Returns:
+        The node, or None where the box has none or does not tell.
+
+    Raises:
+        NVMLError: The driver does not know, and the system does not either.
+    """
+    try:
+        nodes = tuple(members(library.nvmlDeviceGetMemoryAffinity(card, _NODE_WORDS, _THIS_NODE)))
+    except library.NVMLError as error:
+        known, node = _node_by_system(bus_id)
+        if known and nvml.condition_of(error) is not Condition.CARD_LOST:
+            return node
+        raise
+    if len(nodes) == 1:
+        return nodes[0]
+    return _node_by_system(bus_id)[1]
+
+
+def near_cpus(library: Library, card: Handle) -> tuple[int, ...]:
+    """The CPUs that are close to a card, ascending."""
+    return tuple(members(library.nvmlDeviceGetCpuAffinity(card, _CPU_WORDS)))
+
+
+def members(words: Iterable[int]) -> Iterator[int]:
+    """What is in a set that NVML writes as bits: 64 in each word, the lowest first."""
+    for place, word in enumerate(words):
+        for bit in range(int(word).bit_length()):
+            if word >> bit & 1:
+                yield 64 * place + bit
+
+
 def read_pairs(
     library: Library, cards: Mapping[int, Handle]
 ) -> tuple[tuple[Pair, ...], dict[int, list[Unknown]]]:
@@ -68,7 +125,7 @@ def read_pairs(
     questions = {index: Questions(library) for index in cards}
 
     def ask(index: int, field: str, question: Callable[[], T], default: D) -> T | D:
-        return questions[index].ask_of_pair(field, question, default)
+        return questions[index].ask(field, question, default, of_pair=True)
 
     bus_ids = {
         index: ask(index, "nvlinks", partial(_own_bus_id, library, card), "")
@@ -97,6 +154,21 @@ def read_pairs(
     return tuple(pairs), unknown
 
 
+def _node_by_system(bus_id: str) -> tuple[bool, int | None]:
+    """Whether the system knows the device, and its node; None where the box has no nodes."""
+    # NVML writes a domain of eight digits in capitals; the system writes small letters, and zeros
+    # before the number only up to four digits.
+    found = _BUS_ID.fullmatch(bus_id.lower())
+    if found is None:
+        return False, None
+    try:
+        device = DEVICES / f"{int(found[1], 16):04x}{found[2]}"
+        node = int((device / "numa_node").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return False, None
+    return True, node if node >= 0 else None
+
+
 def _path(library: Library, both: tuple[Handle, Handle]) -> str:
     return PATHS.get(library.nvmlDeviceGetTopologyCommonAncestor(*both), "")
 
@@ -116,8 +188,10 @@ def _links(library: Library, card: Handle, known: set[str]) -> _Links:
     for link in range(MAX_LINKS):
         if not _is_active(library, card, link):
             continue
-        kind = _remote_kind(library, card, link)
-        # Where a switch is, not every driver tells; and nobody needs to know.
+        kind = nvml.answer_or(
+            library, partial(library.nvmlDeviceGetNvLinkRemoteDeviceType, card, link), _TO_UNKNOWN
+        )
+        # Where a switch is, not every driver reports; and nothing needs it.
         remote = "" if kind == _TO_SWITCH else _remote(library, card, link)
         # An older driver does not tell the kind. What is no card of this box is a switch then;
         # whether two cards do reach each other through it, P2P says.
@@ -133,30 +207,21 @@ def _is_active(library: Library, card: Handle, link: int) -> bool:
     try:
         return bool(library.nvmlDeviceGetNvLinkState(card, link))
     except library.NVMLError as error:
-        no_link = code_of(error) == INVALID_ARGUMENT
-        if no_link or condition_of(error) in {Condition.NOT_SUPPORTED, Condition.OLD_DRIVER}:
+        if (
+            nvml.code_of(error) == nvml.INVALID_ARGUMENT
+            or nvml.condition_of(error) in nvml.UNKNOWN_TO_IT
+        ):
             return False
         raise
 
 
 def _remote(library: Library, card: Handle, link: int) -> str:
-    try:
-        return _bus_id(library.nvmlDeviceGetNvLinkRemotePciInfo(card, link).busId)
-    except library.NVMLError as error:
-        # In a virtual machine that was given one card, the other end is hidden.
-        if condition_of(error) in {Condition.NOT_SUPPORTED, Condition.OLD_DRIVER}:
-            return ""
-        raise
-
-
-def _remote_kind(library: Library, card: Handle, link: int) -> int:
-    try:
-        return int(library.nvmlDeviceGetNvLinkRemoteDeviceType(card, link))
-    except library.NVMLError as error:
-        if condition_of(error) in {Condition.NOT_SUPPORTED, Condition.OLD_DRIVER}:
-            return _TO_UNKNOWN
-        raise
+    # In a virtual machine that was given one card, the other end is hidden.
+    info = nvml.answer_or(
+        library, partial(library.nvmlDeviceGetNvLinkRemotePciInfo, card, link), None
+    )
+    return "" if info is None else _bus_id(info.busId)
 
 
 def _bus_id(value: str | bytes) -> str:
-    return text(value).upper()
+    return nvml.text(value).upper()

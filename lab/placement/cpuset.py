@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 
 from lab.config.model import Node
+from lab.numbers import plural
 from lab.units import memory_for_people
 
 Near = tuple[tuple[int, ...], ...]
@@ -54,34 +56,28 @@ def share_out(
     Returns:
         A share per task, and a notice per limit that could not be kept.
     """
-    cpus = None if cpu_ids is None else len(cpu_ids)
-    tasks_on: dict[str, int] = {}
-    for home in homes:
-        tasks_on[home] = tasks_on.get(home, 0) + 1
+    tasks_on = Counter(homes)
     wanted = [_part(nodes[home].cpus, tasks_on[home]) for home in homes]
+    limits, sets = wanted, [list[int]() for _ in homes]
     notices: list[str] = []
-    sizes: list[int] | None = None
-    if cpus is not None and cpus >= len(homes):
-        sizes = _sizes(wanted, cpus)
+    if cpu_ids is not None and len(cpu_ids) >= len(homes):
+        sizes = _sizes(wanted, len(cpu_ids))
         limits = [want and min(want, size) for want, size in zip(wanted, sizes, strict=True)]
-    elif cpus is not None:
-        notices.append(f"{_cpus(cpus)} for {len(homes)} tasks: CPU sets are left out")
-        limits = [want and min(want, float(cpus)) for want in wanted]
-    else:
-        limits = list(wanted)
+        sets = _sets(sizes, cpu_ids, near)
+    elif cpu_ids is not None:
+        has = plural(len(cpu_ids), "CPU")
+        notices.append(f"{has} for {len(homes)} tasks: CPU sets are left out")
+        limits = [want and min(want, float(len(cpu_ids))) for want in wanted]
     if limits != wanted:
-        notices.append(f"the nodes' CPU limits are clamped to the {_cpus(cpus or 0)} of this box")
+        has = plural(len(cpu_ids or ()), "CPU")
+        notices.append(f"the nodes' CPU limits are clamped to the {has} of this box")
     memory, memory_notices = _memory(nodes, tasks_on, memory_bytes)
     notices += memory_notices
-    if sizes is None or cpu_ids is None:
-        sets: list[list[int]] = [[] for _ in homes]
-    else:
-        sets = _sets(sizes, cpu_ids, near)
     shares = [
         Share(
             cpus=limit,
             cpuset=ranges(own) if own else None,
-            memory_bytes=_whole_part(memory[home], tasks_on[home]),
+            memory_bytes=(size := memory[home]) and size // tasks_on[home],
             why=_why(own, close),
         )
         for home, limit, own, close in zip(homes, limits, sets, near, strict=True)
@@ -127,10 +123,6 @@ def _part(amount: float | None, tasks: int) -> float | None:
     return None if amount is None else max(0.01, int(amount * 100 / tasks + 1e-6) / 100)
 
 
-def _whole_part(amount: int | None, tasks: int) -> int | None:
-    return None if amount is None else amount // tasks
-
-
 def _sizes(wanted: Sequence[float | None], cpus: int) -> list[int]:
     """The size of each task's set: at least one CPU each, `cpus` together at most."""
     stated = [max(1, int(want)) for want in wanted if want is not None]
@@ -156,8 +148,7 @@ def _level(sizes: Sequence[int], cpus: int) -> int:
 
 def _sets(sizes: Sequence[int], cpu_ids: Sequence[int], near: Sequence[Near]) -> list[list[int]]:
     """The CPUs of each task; no CPU stands twice."""
-    everywhere = tuple(cpu_ids)
-    supply = _Supply(everywhere)
+    free = set(cpu_ids)
     sets: list[list[int]] = [[] for _ in sizes]
     alike: dict[Near, list[int]] = {}
     for task, close in enumerate(near):
@@ -168,53 +159,35 @@ def _sets(sizes: Sequence[int], cpu_ids: Sequence[int], near: Sequence[Near]) ->
     for places in sorted(alike, key=lambda places: len(set[int]().union(*places))):
         tasks = alike[places]
         # Where the close ones do not suffice, each of these tasks gets as many as the next one.
-        there = supply.count(places)
+        there = len(free & set[int]().union(*places))
         level = _level([sizes[task] for task in tasks], there)
         odd = there - sum(min(sizes[task], level) for task in tasks)
         for task in tasks:
             more = 1 if odd > 0 and sizes[task] > level else 0
             odd -= more
-            sets[task] += supply.take_evenly(places, min(sizes[task], level) + more)
-    with_cards = [task for tasks in alike.values() for task in tasks]
-    without = sorted(set(range(len(sizes))) - set(with_cards))
-    for task in [*sorted(with_cards), *without]:
-        sets[task] += supply.take(everywhere, sizes[task] - len(sets[task]))
+            sets[task] += _take_evenly(free, places, min(sizes[task], level) + more)
+    with_cards = {task for tasks in alike.values() for task in tasks}
+    rest = iter(sorted(free))
+    for task in sorted(range(len(sizes)), key=lambda task: (task not in with_cards, task)):
+        sets[task] += islice(rest, sizes[task] - len(sets[task]))
     return sets
 
 
-class _Supply:
-    """The CPUs that nobody has yet."""
+def _take(free: set[int], place: Iterable[int], count: int) -> list[int]:
+    """Take up to so many CPUs of a place, the lowest first."""
+    taken = list(islice((cpu for cpu in place if cpu in free), count))
+    free.difference_update(taken)
+    return taken
 
-    def __init__(self, cpu_ids: Sequence[int]) -> None:
-        self._free = set(cpu_ids)
-        # What was looked at once is gone, so each place is walked through only once.
-        self._walks: dict[tuple[int, ...], Iterator[int]] = {}
 
-    def count(self, places: Near) -> int:
-        """How many are left in several places together."""
-        return len(self._free & set[int]().union(*places))
-
-    def take(self, place: tuple[int, ...], count: int) -> list[int]:
-        """Take up to so many of a place, the lowest first."""
-        walk = self._walks.setdefault(place, iter(place))
-        taken: list[int] = []
-        while len(taken) < count:
-            cpu = next(walk, None)
-            if cpu is None:
-                break
-            if cpu in self._free:
-                self._free.remove(cpu)
-                taken.append(cpu)
-        return taken
-
-    def take_evenly(self, places: Near, count: int) -> list[int]:
-        """Take so many of several places, of each as many as of the next, as long as they last."""
-        taken: list[int] = []
-        for position, place in enumerate(places):
-            taken += self.take(place, -(-(count - len(taken)) // (len(places) - position)))
-        for place in places:
-            taken += self.take(place, count - len(taken))
-        return taken
+def _take_evenly(free: set[int], places: Near, count: int) -> list[int]:
+    """Take so many of several places, of each as many as of the next, as long as they last."""
+    taken: list[int] = []
+    for position, place in enumerate(places):
+        taken += _take(free, place, -(-(count - len(taken)) // (len(places) - position)))
+    for place in places:
+        taken += _take(free, place, count - len(taken))
+    return taken
 
 
 def _why(own: Sequence[int], near: Near) -> str:
@@ -232,7 +205,3 @@ def _why(own: Sequence[int], near: Near) -> str:
     if len(far) == len(own):
         return f"{words}; none that is close to its cards was left"
     return f"{words}; no more close to its cards were left, so {ranges(far)} are not"
-
-
-def _cpus(count: int) -> str:
-    return "1 CPU" if count == 1 else f"{count} CPUs"

@@ -6,10 +6,9 @@ Pure arithmetic, and the same for the same box: what one node gets never depends
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 from typing import Final
 
@@ -60,7 +59,7 @@ def choose(
 
 
 class _Ties:
-    """What lies between two cards, by their indices."""
+    """What connects cards that are free, by their indices."""
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
         self._links: defaultdict[int, dict[int, int]] = defaultdict(dict)
@@ -81,6 +80,11 @@ class _Ties:
         """NVLinks between cards."""
         return sum(self.links_of(one).get(other, 0) for one, other in combinations(cards, 2))
 
+    def links_to(self, card: int, others: Iterable[int]) -> int:
+        """NVLinks from a card to others."""
+        links = self.links_of(card)
+        return sum(links.get(other, 0) for other in others)
+
     def steps(self, one: int, other: int) -> int:
         """How long the way over PCIe is; the larger, the longer."""
         low, high = (one, other) if one < other else (other, one)
@@ -98,31 +102,25 @@ class _Box:
             self._free.setdefault(self._home[index], []).append(index)
         self._is_wired = bool(pairs)
         # On a large box nearly all pairs are of cards that are as far from each other as can be.
-        paths = _PATHS
-        self._pairs = [pair for pair in pairs if pair.nvlinks or pair.path in paths]
-        # Cards that are not free have no home: two texts that are never the same.
-        home = self._home
-        near = [p for p in self._pairs if home.get(p.first, "") == home.get(p.second, "?")]
+        home, paths = self._home, _PATHS
+        self._pairs = [
+            pair
+            for pair in pairs
+            if (pair.nvlinks or pair.path in paths) and pair.first in home and pair.second in home
+        ]
+        near = [pair for pair in self._pairs if home[pair.first] == home[pair.second]]
         self._ties = _Ties(near)
         self._alike = self._find_alike(near)
         # NVLinks of each free card to the other free ones of its NUMA node.
         self._degree = {index: sum(self._ties.links_of(index).values()) for index in home}
 
-    def _find_alike(self, near: Iterable[Pair]) -> dict[int | None, bool]:
+    def _find_alike(self, pairs: Iterable[Pair]) -> dict[int | None, bool]:
         """NUMA nodes in which every card is connected with every other in the same way."""
-        kinds: dict[int | None, tuple[int, str]] = {}
-        amounts = dict.fromkeys(self._free, 0)
-        different = set()
-        for pair in near:
-            node = self._home[pair.first]
-            if node in different:
-                continue
-            kind = (pair.nvlinks, pair.path)
-            if kinds.setdefault(node, kind) != kind:
-                different.add(node)
-            amounts[node] += 1
+        kinds: dict[int | None, Counter[tuple[int, str]]] = {node: Counter() for node in self._free}
+        for pair in pairs:
+            kinds[self._home[pair.first]][pair.nvlinks, pair.path] += 1
         return {
-            node: node not in different and amounts[node] in {0, math.comb(len(free), 2)}
+            node: list(kinds[node].values()) in ([], [math.comb(len(free), 2)])
             for node, free in self._free.items()
         }
 
@@ -133,23 +131,18 @@ class _Box:
     def take(self, count: int) -> Choice:
         """Take so many cards away."""
         spans = all(len(free) < count for free in self._free.values())
-        ties = self._all_ties if spans else self._ties
         most = max(len(free) for free in self._free.values())
+        if spans and self._pairs:  # from here on, links between NUMA nodes count, too
+            left = {card for cards in self._free.values() for card in cards}
+            self._ties = _Ties(p for p in self._pairs if p.first in left and p.second in left)
+            self._pairs = []
         taken: list[int] = []
         while len(taken) < count:
-            rest = count - len(taken)
-            node = self._next(rest)
-            taken += self._out_of(node, rest, ties, taken)
+            taken += self._out_of(self._next(count - len(taken)), count - len(taken), taken)
         alike = not spans and self._alike[self._home[taken[0]]]
-        order = sorted(taken) if alike else self._chain(taken, ties)
-        why = self._why(taken, ties, f"no NUMA node had {count} free, {most} at most")
+        order = sorted(taken) if alike else self._chain(taken)
+        why = self._why(taken, f"no NUMA node had {count} free, {most} at most")
         return Choice(tuple(self._cards[index] for index in order), why)
-
-    @cached_property
-    def _all_ties(self) -> _Ties:
-        """Also between NUMA nodes: of the cards that are free when it is first asked for."""
-        free = {index for cards in self._free.values() for index in cards}
-        return _Ties(pair for pair in self._pairs if pair.first in free and pair.second in free)
 
     def _next(self, count: int) -> int | None:
         """The NUMA node with the fewest cards that suffice; where none does, with the most."""
@@ -159,98 +152,87 @@ class _Box:
             return min(fitting, key=lambda node: (len(free[node]), free[node][0]))
         return min(free, key=lambda node: (-len(free[node]), free[node][0]))
 
-    def _out_of(
-        self, node: int | None, count: int, ties: _Ties, base: Sequence[int]
-    ) -> Sequence[int]:
+    def _out_of(self, node: int | None, count: int, base: Sequence[int]) -> Sequence[int]:
         """Take up to so many cards of a NUMA node, for a node that has others (`base`) already."""
         free = self._free[node]
         chosen: Sequence[int]
         if count >= len(free) or (self._alike[node] and not base):
             chosen = free[:count]
-        elif count == 1 and not base:
-            chosen = [min(free, key=lambda card: (self._degree[card], card))]
         elif math.comb(len(free), count) <= _MOST_SETS:
-            chosen = self._best(free, count, ties, base)
+            chosen = self._best(free, count, base)
         else:
-            chosen = self._grown(free, count, ties, base)
-        if chosen == free[: len(chosen)]:  # as on a box of which nothing is known
-            del free[: len(chosen)]
-        else:
-            gone = set(chosen)
-            free[:] = [index for index in free if index not in gone]
-        if not free:
+            chosen = self._grown(free, count, base)
+        gone = set(chosen)
+        self._free[node] = [index for index in free if index not in gone]
+        if not self._free[node]:
             del self._free[node]
         for index in chosen:
             for other, links in self._ties.links_of(index).items():
-                self._degree[other] -= links
+                if self._home[other] == node:
+                    self._degree[other] -= links
         return chosen
 
-    def _best(
-        self, free: Sequence[int], count: int, ties: _Ties, base: Sequence[int]
-    ) -> tuple[int, ...]:
+    def _best(self, free: Sequence[int], count: int, base: Sequence[int]) -> tuple[int, ...]:
         """The best of all sets; of equally good ones the one with the lowest indices."""
+        ties, degree = self._ties, self._degree
 
         def price(cards: tuple[int, ...]) -> tuple[int, int, int]:
             inside = ties.links_within(cards)
-            outside = sum(self._degree[card] for card in cards) - 2 * inside
-            to_base = sum(ties.links_of(card).get(other, 0) for card in cards for other in base)
+            outside = sum(degree[card] for card in cards) - 2 * inside
+            to_base = sum(ties.links_to(card, base) for card in cards)
             steps = sum(ties.steps(*both) for both in combinations((*base, *cards), 2))
             return -inside - to_base, outside, steps
 
         return min(combinations(free, count), key=price)
 
-    def _grown(
-        self, free: Sequence[int], count: int, ties: _Ties, base: Sequence[int]
-    ) -> list[int]:
+    def _grown(self, free: Sequence[int], count: int, base: Sequence[int]) -> list[int]:
         """A good set where there are too many: card by card, each the closest to those before."""
-        rest = set(free)
+        ties, degree = self._ties, self._degree
         links = dict.fromkeys(free, 0)
-        for other in base:
-            for card, number in ties.links_of(other).items():
-                if card in rest:
-                    links[card] += number
+        if base:
+            links = {card: ties.links_to(card, base) for card in free}
 
         def promise(card: int) -> tuple[int, int, int]:
             """What it can bring along, at most, comes first."""
-            most = min(self._degree[card], ties.strongest * (count - 1))
-            return -links[card] - most, self._degree[card], card
+            most = min(degree[card], ties.strongest * (count - 1))
+            return -links[card] - most, degree[card], card
 
         def distance(card: int) -> tuple[int, int, int, int]:
             steps = sum(ties.steps(card, other) for other in (*base, *chosen))
-            return -links[card], self._degree[card], steps, card
+            return -links[card], degree[card], steps, card
 
-        card = min(free, key=promise)
-        chosen = [card]
+        chosen = [min(free, key=promise)]
         while len(chosen) < count:
-            rest.remove(card)
-            for other, number in ties.links_of(card).items():
-                if other in rest:
+            links.pop(chosen[-1])
+            for other, number in ties.links_of(chosen[-1]).items():
+                if other in links:
                     links[other] += number
-            linked = [other for other in rest if links[other]]
-            card = min(linked or rest, key=distance)
-            chosen.append(card)
+            linked = [card for card, number in links.items() if number]
+            chosen.append(min(linked or links, key=distance))
         return sorted(chosen)
 
-    def _chain(self, cards: Sequence[int], ties: _Ties) -> list[int]:
+    def _chain(self, cards: Sequence[int]) -> list[int]:
         """Cards from the lowest index on, each followed by the closest of the others."""
+        ties, home = self._ties, self._home
         chain = [min(cards)]
         rest = set(cards) - set(chain)
+
+        def distance(card: int) -> tuple[int, bool, int, int]:
+            last = chain[-1]
+            apart = home[card] != home[last]
+            return -ties.links_of(last).get(card, 0), apart, ties.steps(last, card), card
+
         while rest:
             linked = rest.intersection(ties.links_of(chain[-1]))
-            following = min(self._distance(chain[-1], card, ties) for card in linked or rest)[-1]
+            following = min(linked or rest, key=distance)
             rest.remove(following)
             chain.append(following)
         return chain
 
-    def _distance(self, last: int, card: int, ties: _Ties) -> tuple[int, bool, int, int]:
-        """How far a card is from the last one; then the card itself, as the lowest comes first."""
-        apart = self._home[card] != self._home[last]
-        return -ties.links_of(last).get(card, 0), apart, ties.steps(last, card), card
-
-    def _why(self, cards: Sequence[int], ties: _Ties, spread: str) -> str:
+    def _why(self, cards: Sequence[int], spread: str) -> str:
         homes = {self._home[card] for card in cards}
         nodes = sorted(homes, key=lambda node: math.inf if node is None else node)
-        links = ties.links_within(sorted(cards))
+        links = self._ties.links_within(cards)
         if nodes == [None] and not self._is_wired:
             return "the next free ones; nothing is known of how the cards are connected"
         words = [_numa(nodes)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab.config import Cluster, LinkSpec, Node
-from lab.config.allocation import deal, gpus, seats_by_node
+from lab.config.allocation import deal, seats_by_node
 from lab.errors import InputError, LabError
 from lab.gpu import Gpu, Inventory
 from lab.gpu.model import SLICE
+from lab.numbers import plural
 from lab.placement.cpuset import Near, share_out
 from lab.placement.gpu_selection import choose
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
@@ -77,42 +78,38 @@ def _tasks(
     by_id: Mapping[str, Gpu],
 ) -> tuple[tuple[PlannedTask, ...], list[str], list[str]]:
     """The tasks, what they do not get, and why they get these CPUs."""
-    placed: dict[tuple[str, int], tuple[str, int, tuple[str, ...]]] = {}
+    placed = {}
     for node, seats in seats_by_node(cluster.jobs).items():
-        cards = deal(node, cluster.nodes[node], seats).cards
+        cards = deal(node, cluster.nodes[node], seats)
         ids = held[node].ids
         for position, (seat, taken) in enumerate(zip(seats, cards, strict=True)):
             # Without GPUs (`--gpus none`) a node owns none, whatever it asks for.
             own = tuple(ids[card] for card in taken) if ids else ()
             _check_slices(seat.job, seat.index, own)
-            placed[seat.job, seat.index] = (node, cluster.port + position, own)
+            placed[seat.job, seat.index] = PlannedTask(
+                seat.job,
+                seat.index,
+                node,
+                cluster.port + position,
+                own,
+                shares_gpus=seat.share and bool(own),
+                gpu_memory_fraction=seat.fraction if own else None,
+            )
     order = [(job, index) for job in cluster.jobs for index in range(len(cluster.jobs[job].on))]
+    tasks = [placed[key] for key in order]
     shares, shortfalls = share_out(
-        [placed[key][0] for key in order],
+        [task.node for task in tasks],
         cluster.nodes,
         _cpu_ids(inventory),
         inventory.memory_bytes,
-        [_near(placed[key][2], by_id) for key in order],
+        [_near(task.gpus, by_id) for task in tasks],
     )
-    tasks = []
-    for (name, index), share in zip(order, shares, strict=True):
-        job = cluster.jobs[name]
-        node, port, own = placed[name, index]
-        task = PlannedTask(
-            job=name,
-            index=index,
-            node=node,
-            port=port,
-            gpus=own,
-            shares_gpus=job.share and bool(own),
-            gpu_memory_fraction=job.gpu_memory_fraction if own else None,
-            cpus=share.cpus,
-            cpuset=share.cpuset,
-            memory_bytes=share.memory_bytes,
-        )
-        tasks.append(task)
+    limited = tuple(
+        replace(task, cpus=share.cpus, cpuset=share.cpuset, memory_bytes=share.memory_bytes)
+        for task, share in zip(tasks, shares, strict=True)
+    )
     reasons = [f"{task.name}: {share.why}" for task, share in zip(tasks, shares, strict=True)]
-    return tuple(tasks), shortfalls, reasons
+    return limited, shortfalls, reasons
 
 
 def _cpu_ids(inventory: Inventory) -> Sequence[int] | None:
@@ -135,7 +132,7 @@ def _check_slices(job: str, index: int, ids: Sequence[str]) -> None:
     if not slices or len(ids) == 1:
         return
     whole = len(ids) - slices
-    parts = [f"{slices} MIG slice{'s'[: slices > 1]}", *([gpus(whole)] if whole else [])]
+    parts = [f"{slices} MIG slice{'s'[: slices > 1]}", *([plural(whole, "GPU")] if whole else [])]
     raise InputError(
         f"jobs.{job}.on.{index}: {job}-{index} would get {' and '.join(parts)}, and CUDA shows a"
         " process that has a MIG slice nothing beside that one",
@@ -235,11 +232,10 @@ def _check_size(cluster: Cluster, inventory: Inventory, whole: int) -> None:
     if needed > whole:
         cut = sum(gpu.is_slice for gpu in inventory.gpus)
         also = f" and {cut} MIG slices, which are given only by UUID" if cut else ""
-        raise _too_small(cluster, needed, f"{gpus(whole)}{also}")
-
-
-def _too_small(cluster: Cluster, needed: int, have: str) -> LabError:
-    return LabError(f"{cluster.name!r} needs {gpus(needed)}, and this box has {have}", WAYS_OUT)
+        has = plural(whole, "GPU") + also
+        raise LabError(
+            f"{cluster.name!r} needs {plural(needed, 'GPU')}, and this box has {has}", WAYS_OUT
+        )
 
 
 def _named(ids: Sequence[str], by_id: Mapping[str, Gpu]) -> str:

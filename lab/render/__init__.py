@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,8 +45,7 @@ def plan_file(cluster_path: Path, mode: str, tensorflow: str = CURRENT.tensorflo
     Raises:
         LabError: It cannot be read, has faults, or does not fit the box.
     """
-    cluster = load_cluster(cluster_path)
-    return replace(_place(cluster, mode), tensorflow=tensorflow)
+    return replace(_place(load_cluster(cluster_path), mode), tensorflow=tensorflow)
 
 
 def _place(cluster: Cluster, mode: str) -> Plan:
@@ -64,7 +62,6 @@ def render_file(
     tensorflow: str | None = None,
     run: str = "",
     relative_to: Path = Path(),
-    say: Callable[[str], None] | None = None,
 ) -> str:
     """Render a description.
 
@@ -75,7 +72,6 @@ def render_file(
         run: What stands in the place of the description's run; see `planned_run`.
         relative_to: The directory of the rendered file: its header names the description from
             there, so that it is the same wherever the command is called.
-        say: Receives the plan's notices, one line each.
 
     Returns:
         The text of the compose file.
@@ -85,13 +81,8 @@ def render_file(
     """
     cluster = load_cluster(cluster_path)
     planned = planned_run(cluster, run)
-    plan = replace(
-        _place(cluster, mode),
-        tensorflow=tensorflow_of(planned, tensorflow, CURRENT.tensorflow),
-    )
-    if say is not None:
-        for notice in plan.notices:
-            say(notice)
+    version = tensorflow_of(planned, tensorflow, CURRENT.tensorflow)
+    plan = replace(_place(cluster, mode), tensorflow=version)
     return render_plan(plan, cluster_path, planned, run, relative_to=relative_to)
 
 

@@ -66,7 +66,7 @@ def render(
     """
     blocks = _Blocks(plan)
     label: dict[str, Value] = {"lab.project": plan.name}
-    document: dict[str, Value] = {
+    document: dict[str, Value | Entries] = {
         "name": plan.name,
         **{f"x-{block.name}": block for block in blocks.used(plan)},
         "services": Entries(_services(plan, blocks, run)),

@@ -1,38 +1,37 @@
 """YAML that a student can read: block style, named anchors, a blank line between services.
 
-The document is handed to PyYAML's emitter event by event. PyYAML's representer would name the
-anchors `id001`, and takes seconds for a thousand services; a generator of events, which passes each
-through as many frames as it is deep, took three quarters of what ten thousand tasks cost.
+The text is written line by line, without a YAML library: ruamel.yaml's emitter is pure Python, and
+takes seconds for a thousand services.
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-import yaml
-from yaml.resolver import Resolver
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.resolver import VersionedResolver
 
-from lab.config.scalars import plain
+from lab.config.yaml_reader import plain
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A text whose `$` is meant: compose puts the caller's environment there."""
+    """A text whose `$` is kept: compose replaces it from the caller's environment."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A mapping that begins with what others say, or that others begin with.
+    """A mapping that merges named blocks, or that others merge.
 
     Attributes:
-        content: What it adds, or says differently.
-        merges: The named blocks that it begins with.
+        content: The entries that it adds, or overrides.
+        merges: The named blocks that it merges.
         name: The name of its YAML anchor, for those that merge it; or "".
     """
 
@@ -43,7 +42,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """A mapping whose entries are made as they are written, so that never all are in memory.
+    """A section whose entries are made as they are written, so that never all are in memory.
 
     Attributes:
         made: Each key once, with its value; gone through once.
@@ -52,140 +51,112 @@ class Entries:
     made: Iterator[tuple[str, Value]]
 
 
-Value = (
-    str
-    | int
-    | float
-    | bool
-    | Variable
-    | Block
-    | Entries
-    | Sequence["Value"]
-    | Mapping[str, "Value"]
-)
+Value = str | int | float | bool | Variable | Block | Sequence["Value"] | Mapping[str, "Value"]
 """What a compose file is made of here."""
 
-_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-_TEXT: Final = "tag:yaml.org,2002:str"
-_RESOLVER: Final = Resolver()
-_WIDE: Final = 2**30  # no text is ever folded
-_QUOTED: Final = (False, True)
-_BARE: Final = (True, True)
-_MERGE: Final = yaml.ScalarEvent(None, None, _BARE, "<<")
-_MERGED: Final = yaml.SequenceStartEvent(None, None, implicit=True, flow_style=True)
-_MAPPING: Final = yaml.MappingStartEvent(None, None, implicit=True, flow_style=False)
-_MAPPING_END: Final = yaml.MappingEndEvent()
-_SEQUENCE_END: Final = yaml.SequenceEndEvent()
+_YAML_1_1: Final = VersionedResolver(version=(1, 1))
+_NOT_BARE: Final = re.compile(
+    r"""$|[\s,\[\]{}#&*!|>'"%@`]|[-?:](\s|$)|---|\.\.\.|.*(:\s|:$|\s\#|\s$)"""
+)
+"""A text that cannot stand without quotation marks in block style."""
+
+_NOT_BARE_IN_LINE: Final = re.compile(r".*[,?\[\]{}:]")
+"""The same within square brackets."""
 
 
-def compose_yaml(document: Mapping[str, Value], comments: Mapping[str, str]) -> str:
+def compose_yaml(document: Mapping[str, Value | Entries], comments: Mapping[str, str]) -> str:
     """Write a compose file; every `$` that is not a `Variable`'s is escaped.
 
     Args:
         document: The file's top level. A named block stands in it before the first that merges it.
         comments: A line of explanation for keys of the top level.
     """
-    text = io.StringIO()
-    dumper = _DUMPER(text, width=_WIDE, allow_unicode=True)
-    try:
-        _put_document(document, dumper.emit)
-    finally:
-        dumper.dispose()
-    return "".join(_laid_out(text.getvalue().splitlines(keepends=True), comments))
+    lines: list[str] = []
+    put = lines.append
+    for key, value in document.items():
+        if lines:
+            put("\n")
+        if key in comments:
+            put(f"# {comments[key]}\n")
+        if not isinstance(value, Entries):
+            _put(key, value, "", put)
+            continue
+        put(f"{_text(key)}:\n")
+        for position, (name, entry) in enumerate(value.made):
+            if position:
+                put("\n")
+            _put(name, entry, "  ", put)
+    return "".join(lines)
 
 
-def _laid_out(lines: Iterable[str], comments: Mapping[str, str]) -> Iterator[str]:
-    """A blank line between sections and between services, and the sections' comments."""
-    before = ""
-    in_services = False
-    for line in lines:
-        if not line.startswith(" "):
-            in_services = line == "services:\n"
-            if before:
-                yield "\n"
-            comment = comments.get(line.partition(":")[0])
-            if comment is not None:
-                yield f"# {comment}\n"
-        elif in_services and line[2] != " " and before != "services:\n":
-            yield "\n"
-        yield line
-        before = line
+_Put = Callable[[str], None]
 
 
-_Put = Callable[[yaml.Event], None]
+def _put(key: str, value: Value, indent: str, put: _Put, lead: str | None = None) -> None:
+    """Write an entry of a mapping.
 
-
-def _put_document(document: Mapping[str, Value], put: _Put) -> None:
-    put(yaml.StreamStartEvent())
-    put(yaml.DocumentStartEvent(explicit=False))
-    _put_mapping(document.items(), (), put)
-    put(yaml.DocumentEndEvent(explicit=False))
-    put(yaml.StreamEndEvent())
-
-
-def _put_value(value: Value, put: _Put) -> None:
-    if isinstance(value, str):  # first: nearly all of a file is text
-        put(_text(value))
-    elif isinstance(value, Block):
-        _put_mapping(value.content.items(), value.merges, put, value.name)
-    elif isinstance(value, Entries):
-        _put_mapping(value.made, (), put)
+    Args:
+        key: The key.
+        value: Its value.
+        indent: What each line of the mapping begins with.
+        put: Receives the lines.
+        lead: What the first line begins with, if not with the indent.
+    """
+    head = f"{indent if lead is None else lead}{_text(key)}:"
+    if isinstance(value, Block):
+        put(f"{head} &{value.name}\n" if value.name else f"{head}\n")
+        if value.merges:
+            aliases = ", ".join(f"*{block.name}" for block in value.merges)
+            put(f"{indent}  <<: {aliases if len(value.merges) == 1 else f'[{aliases}]'}\n")
+        _put_all(value.content, f"{indent}  ", put)
     elif isinstance(value, Mapping):
-        _put_mapping(value.items(), (), put)
-    elif isinstance(value, Sequence):
-        in_line = not any(isinstance(item, (Block, Mapping)) for item in value)
-        put(yaml.SequenceStartEvent(None, None, implicit=True, flow_style=in_line))
-        for item in value:
-            _put_value(item, put)
-        put(_SEQUENCE_END)
+        put(f"{head}\n" if value else f"{head} {{}}\n")
+        _put_all(value, f"{indent}  ", put)
+    elif isinstance(value, str) or not isinstance(value, Sequence):
+        put(f"{head} {_scalar(value)}\n")
+    elif mappings := [item for item in value if isinstance(item, Mapping)]:
+        put(f"{head}\n")
+        for item in mappings:
+            _put_all(item, f"{indent}  ", put, f"{indent}- ")
     else:
-        put(_bare(value))
+        put(f"{head} [{', '.join(_scalar(item, in_line=True) for item in value)}]\n")
 
 
-def _put_mapping(
-    entries: Iterable[tuple[str, Value]], merges: tuple[Block, ...], put: _Put, name: str = ""
-) -> None:
-    put(yaml.MappingStartEvent(name, None, True, flow_style=False) if name else _MAPPING)
-    if merges:
-        put(_MERGE)
-        _put_merges(merges, put)
-    for key, value in entries:
-        put(_text(key))
-        _put_value(value, put)
-    put(_MAPPING_END)
+def _put_all(content: Mapping[str, Value], indent: str, put: _Put, lead: str | None = None) -> None:
+    for key, value in content.items():
+        _put(key, value, indent, put, lead)
+        lead = None
 
 
-def _put_merges(blocks: tuple[Block, ...], put: _Put) -> None:
-    if len(blocks) == 1:
-        put(yaml.AliasEvent(blocks[0].name))
-        return
-    put(_MERGED)
-    for block in blocks:
-        put(yaml.AliasEvent(block.name))
-    put(_SEQUENCE_END)
-
-
-def _bare(value: float | bool | Variable) -> yaml.ScalarEvent:
+def _scalar(value: Value, *, in_line: bool = False) -> str:
+    if isinstance(value, str):  # first: nearly all of a file is text
+        return _text(value, in_line=in_line)
     if isinstance(value, Variable):
-        return yaml.ScalarEvent(None, None, _BARE, value.text)
+        return value.text if not _NOT_BARE.match(value.text) else _single(value.text)
     if isinstance(value, bool):
-        return yaml.ScalarEvent(None, None, _BARE, "true" if value else "false")
-    return yaml.ScalarEvent(None, None, _BARE, f"{value:.12g}")
+        return "true" if value else "false"
+    return f"{value:.12g}"
 
 
 @lru_cache(maxsize=4096)
-def _text(value: str) -> yaml.ScalarEvent:
-    """A text; the emitter only reads events, so one serves wherever the text stands."""
+def _text(value: str, *, in_line: bool = False) -> str:
+    """A text, in quotation marks unless every reader takes it for the same text without them."""
     text = value.replace("$", "$$")
-    if _is_bare(text):
-        return yaml.ScalarEvent(None, None, _BARE, text)
-    return yaml.ScalarEvent(None, None, _QUOTED, text, style='"')
-
-
-def _is_bare(text: str) -> bool:
-    """Whether a text stays a text, and on one line, without the escapes of quotation marks."""
-    if not text.isprintable():
-        return False
     # By YAML 1.1, and by YAML 1.2.
-    tag = _RESOLVER.resolve(yaml.ScalarNode, text, _BARE)  # type: ignore[no-untyped-call]
-    return tag == _TEXT and isinstance(plain(text), str)
+    tag = _YAML_1_1.resolve(ScalarNode, text, (True, False))
+    is_text = str(tag) == "tag:yaml.org,2002:str" and isinstance(plain(text), str)
+    if not (is_text and text.isprintable()):
+        return f'"{"".join(map(_escaped, text))}"'
+    if _NOT_BARE.match(text) or (in_line and _NOT_BARE_IN_LINE.match(text)):
+        return _single(text)
+    return text
+
+
+def _single(text: str) -> str:
+    return "'{}'".format(text.replace("'", "''"))
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    return character if character.isprintable() else f"\\U{ord(character):08X}"

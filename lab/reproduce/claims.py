@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import yaml
+from ruamel.yaml import YAML
 
 DATA: Final = Path(__file__).parent / "data"
 
@@ -123,7 +123,7 @@ class Source:
 
 def load(name: str) -> Source:
     """Read the claims of a source; `name` is one of `NAMES`."""
-    raw: dict[str, Any] = yaml.safe_load((DATA / f"{name}.yaml").read_text(encoding="utf-8"))
+    raw: dict[str, Any] = YAML(typ="safe", pure=True).load(DATA / f"{name}.yaml")
     recipes = {role: _recipe(role, fields) for role, fields in raw["runs"].items()}
     claims = tuple(claim for fields in raw["claims"] for claim in _claims(fields))
     return Source(name, raw["title"], raw.get("oracle", ""), recipes, claims)

@@ -11,8 +11,8 @@ from pathlib import Path
 from lab.backends import Say
 from lab.backends.choose import AUTO, backends
 from lab.config import Cluster
+from lab.config import start_schedule as schedule
 from lab.errors import InputError
-from lab.placement import start_schedule as schedule
 from lab.placement.plan import Plan
 from lab.run import project as files
 from lab.run.collect import View

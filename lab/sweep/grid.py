@@ -10,7 +10,7 @@ from typing import Final
 
 from lab.config import Cluster
 from lab.config.model import MAX_TASKS
-from lab.config.validation import Parts, check
+from lab.config.validation import check
 from lab.errors import InputError
 from lab.task.experiments import Experiment
 from lab.task.text import short, suggestion
@@ -162,7 +162,7 @@ def with_workers(cluster: Cluster, count: int) -> Cluster:
     # Validated anew: a mere copy would keep the old digest.
     parts = {name: getattr(cluster, name) for name in Cluster.model_fields}
     changed = Cluster.model_validate({**parts, "jobs": jobs})
-    problem = next(check(Parts.of(changed)), None)
+    problem = next(check(changed), None)
     if problem is not None:
         raise InputError(
             f"{cluster.name!r} cannot have {count} workers: {problem.text()}",

@@ -7,6 +7,7 @@ line and the form of the ids are all that is changed in the file.
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from lab.backends.compose.engine import Engine as DockerEngine
 from lab.backends.compose.environment import ComposeEnvironment
@@ -81,15 +82,14 @@ def environment(engine: cdi.CdiEngine, plan: Plan) -> Iterator[ComposeEnvironmen
 
 def by_cdi(text: str) -> str:
     """The same file for an engine that is asked by CDI."""
-    file = yaml.safe_load(text)
+    file = YAML(typ="safe", pure=True).load(text)
     for service in file["services"].values():
         for devices in service.get("deploy", {}).values():
             (request,) = devices["reservations"]["devices"]
             assert request["driver"] == "nvidia"
             request["driver"] = "cdi"
             request["device_ids"] = [f"{cdi.KIND}={card}" for card in request["device_ids"]]
-    changed: str = yaml.safe_dump(file)
-    return changed
+    return json.dumps(file)
 
 
 def test_each_task_has_the_device_nodes_of_its_own_cards_and_no_other(

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
-
 from lab.config import parse_cluster
-from lab.config.scalars import plain
+from lab.config.yaml_reader import read_source
 from lab.errors import DescriptionError
 from lab.placement.place import place
 from lab.render import planned_run, render
@@ -43,12 +41,4 @@ def bad_output(source: Path) -> tuple[Path, str]:
 
 def core(text: str) -> object:
     """Plain values, as an editor that follows YAML 1.2 reads them."""
-
-    class Loader(yaml.BaseLoader):
-        pass
-
-    def scalar(loader: yaml.BaseLoader, node: yaml.ScalarNode) -> object:
-        return plain(node.value) if node.style is None else node.value
-
-    Loader.add_constructor("tag:yaml.org,2002:str", scalar)
-    return yaml.load(text, Loader)  # noqa: S506  (BaseLoader builds nothing but texts)
+    return read_source(text.encode()).value

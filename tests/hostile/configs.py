@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import jsonschema
-import yaml
+from ruamel.yaml import YAML
 
 from lab.config.schema import json_schema
 from lab.task.text import visible
@@ -94,7 +94,7 @@ def unsafe(text: str) -> Iterator[str]:
     """What a rendered file must not hold, whatever the description says."""
     if any(visible(line) != line for line in text.split("\n")):
         yield "a control character"
-    document: dict[str, Any] = yaml.safe_load(text)
+    document: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
     for name, service in document["services"].items():
         if not _NAME.fullmatch(name):
             yield f"a service named {name!r}"

@@ -12,8 +12,8 @@ import pytest
 
 from lab.config import Cluster, load_cluster, parse_cluster
 from lab.config.allocation import unused
-from lab.config.scalars import plain
 from lab.config.schema import FILE, json_schema
+from lab.config.yaml_reader import plain
 from lab.errors import DescriptionError, InputError
 from lab.task.text import visible
 from tests.golden.cases import BAD, GOOD, core

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,12 +11,11 @@ from types import FrameType
 from typing import Any, NoReturn
 
 import pytest
-import yaml
 
 from lab.config import parse_cluster
+from lab.config.start_schedule import untimely
 from lab.gpu import take_inventory
 from lab.placement.place import place
-from lab.placement.start_schedule import untimely
 from lab.render import render
 from lab.task.faults import parse, resolve
 from lab.task.when import parse_when
@@ -30,7 +30,7 @@ FOREIGN = {
 OWN = {"lab.backends.compose", "lab.backends.local", "lab.gpu.verification", "lab.task.sight"}
 """What boots an environment and proves its cards: modules of `lab` that import much themselves."""
 
-BEFORE_ANY_COMMAND = {"fire", "pydantic", "yaml", "lab.config", "lab.task.experiments"}
+BEFORE_ANY_COMMAND = {"fire", "pydantic", "ruamel.yaml", "lab.config", "lab.task.experiments"}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def many(nodes: int) -> dict[str, Any]:
 
 def rendered(description: dict[str, Any], mode: str) -> Callable[[], object]:
     """All that lies between a description's bytes and the compose file's text."""
-    data = yaml.safe_dump(description, sort_keys=False).encode()
+    data = json.dumps(description).encode()
 
     def render_it() -> str:
         cluster = parse_cluster(data, "cluster.yaml")

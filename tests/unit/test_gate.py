@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from lab.config.start_schedule import check_joins, check_start, parse_start, untimely
 from lab.errors import InputError
-from lab.placement.start_schedule import check_joins, check_start, parse_start, untimely
 from lab.task.gate import Gate
 from lab.task.policy import OnFailure, Policy, outcome, parse_policy
 from lab.task.protocol import Attempt, Request, RunSpec, TaskStatus

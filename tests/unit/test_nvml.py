@@ -18,8 +18,8 @@ import pynvml
 import pytest
 
 from lab.gpu import Condition
-from lab.gpu.numa import members, numa_node
-from lab.gpu.nvml_errors import condition_of, fault_of
+from lab.gpu.nvml import condition_of, fault_of
+from lab.gpu.topology import members, numa_node
 from lab.units import MIB
 from tests.agents import PATIENCE_S
 from tests.engine import ROOT
@@ -397,7 +397,7 @@ def test_the_system_knows_the_node_where_the_driver_does_not(
     for device in ("0000:1b:00.0", "10000:1b:00.0"):
         (tmp_path / device).mkdir()
         (tmp_path / device / "numa_node").write_text(f"{written}\n")
-    monkeypatch.setattr("lab.gpu.numa.DEVICES", tmp_path)
+    monkeypatch.setattr("lab.gpu.topology.DEVICES", tmp_path)
     assert numa_node(Silent(), None, "00000000:1B:00.0") == node
     assert numa_node(Silent(), None, "00010000:1B:00.0") == node
     for bus_id in ("00000000:1C:00.0", "", "00000000:../..:00.0"):

@@ -141,3 +141,11 @@ def test_an_environment_that_is_up_is_not_judged_again(
     backend.environment = FakeEnvironment(tmp_path / "volume")
     # Another state of the description: that is found first, and is no matter of --strict.
     assert "was booted from another state" in said(capsys, "up --strict", 2)[-1]
+
+
+def test_the_notices_of_a_plan_are_printed(on: Put, capsys: pytest.CaptureFixture[str]) -> None:
+    on(Inventory("none", (), 8, GIB, ("no NVIDIA driver answers: CPUs only", "no CPUs")))
+    assert main(["render", "--output", "-"]) == 0
+    captured = capsys.readouterr()
+    assert "no NVIDIA driver answers: CPUs only\nno CPUs\n" in captured.err
+    assert "no CPUs" not in captured.out

@@ -25,9 +25,9 @@ from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir,
 from lab.cli.output import print_summary
 from lab.cli.times import duration
 from lab.cli.values import one_of
+from lab.config.start_schedule import parse_start
 from lab.console import say
 from lab.errors import InterruptError
-from lab.placement.start_schedule import parse_start
 from lab.run.faulting import asked
 from lab.run.program import names_a_program
 from lab.run.store import runs_dir

@@ -66,13 +66,14 @@ def _names(folder: Path) -> list[str]:
 
 def _description(path: Path) -> dict[object, object]:
     """A description without its types and rules; empty where it cannot be read."""
-    import yaml  # noqa: PLC0415  (30 ms, and most answers need none of it)
+    from ruamel.yaml import YAML  # noqa: PLC0415  (most answers need none of it)
+    from ruamel.yaml.error import YAMLError  # noqa: PLC0415
 
     try:
         with path.open("rb") as file:
-            # Every scalar stays a text: `on` is a key here, and in YAML 1.1 it is a boolean.
-            found = yaml.load(file.read(_DESCRIPTION_BYTES), yaml.BaseLoader)  # noqa: S506
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+            # With `base` every scalar stays a text.
+            found = YAML(typ="base", pure=True).load(file.read(_DESCRIPTION_BYTES))
+    except (OSError, ValueError, RecursionError, YAMLError):
         return {}
     return found if isinstance(found, dict) else {}
 

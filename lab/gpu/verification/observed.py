@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
 
 # Who tells it, in words of a message.
 ENGINE: Final = "engine"
@@ -49,19 +50,12 @@ class Sight:
         Raises:
             ValueError: It is no such text.
         """
-        raw = json.loads(text)
-        _check("it", isinstance(raw, dict))
-        nodes = _texts(raw, "nodes")
-        sight = cls(
-            environment=_texts(raw, "environment"),
-            nodes=None if nodes is None else {int(key): value for key, value in nodes.items()},
-            nvml=_list(raw, "nvml"),
-            cuda=_list(raw, "cuda"),
-            tensorflow=raw.get("tensorflow"),
-            reasons=_texts(raw, "reasons") or {},
-        )
-        _check("tensorflow", sight.tensorflow is None or type(sight.tensorflow) is int)
-        return sight
+        try:
+            sight = msgspec.json.decode(text, type=cls)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise ValueError(f"no sight: {error}") from None
+        # These two are not the task's own to report.
+        return replace(sight, isolated=False, engine=None)
 
     @classmethod
     def untold(cls, why: str) -> Sight:
@@ -72,25 +66,3 @@ class Sight:
     def answered(self) -> bool:
         """Whether there is a driver that shows something inside: CUDA can be had there."""
         return bool(self.cuda or self.nvml or self.nodes)
-
-
-def _texts(raw: Mapping[str, Any], name: str) -> dict[str, str] | None:
-    found = raw.get(name)
-    if found is None:
-        return None
-    _check(name, isinstance(found, dict))
-    _check(name, all(isinstance(each, str) for each in found.values()))
-    return dict(found)
-
-
-def _list(raw: Mapping[str, Any], name: str) -> tuple[str, ...] | None:
-    found = raw.get(name)
-    if found is None:
-        return None
-    _check(name, isinstance(found, list) and all(isinstance(each, str) for each in found))
-    return tuple(found)
-
-
-def _check(name: str, holds: bool) -> None:
-    if not holds:
-        raise ValueError(f"no sight: {name} is of another kind")

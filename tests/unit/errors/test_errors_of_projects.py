@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.config import load_cluster, parse_cluster
-from lab.config.yaml_reader import Source, _Builder
+from lab.config.yaml_reader import Source, _Reader, _UnreadableError
 from lab.errors import InputError
 from lab.run import project
 from lab.run.program import OwnProgram, read_program
@@ -38,10 +38,10 @@ def test_descriptions_beyond_all_measure() -> None:
 
 
 def test_a_character_that_yaml_does_not_know() -> None:
-    source = Source()
-    # What decodes is looked through before; this is the reader's own word, should it know better.
-    _Builder(source).build("name: \x07")
-    (problem,) = source.problems
+    # What decodes is searched before; this is the parser's own message, if it refuses more.
+    with pytest.raises(_UnreadableError) as caught:
+        _Reader(Source()).read("name: \x07")
+    (problem,) = caught.value.problems
     assert problem.message.startswith("not YAML: unacceptable character #x0007")
 
 
