@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lab.api.placing import AnyPath
+from lab.formatting import loss, share, whole
+from lab.formatting import seconds as _seconds
 from lab.run import directory
-from lab.run.cells import loss, share, whole
-from lab.run.cells import seconds as _seconds
 from lab.run.directory import RunDir, RunInfo
 from lab.run.summary import Summary, read_summary, summarize
 from lab.task.text import LONGEST_REASON, short, visible

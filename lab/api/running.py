@@ -23,9 +23,9 @@ from lab.cli.sites import Site, find_site, in_turn
 from lab.cli.terms import check_joins, terms
 from lab.config import Cluster
 from lab.errors import InputError, LabError
+from lab.formatting import seconds, share, whole
 from lab.run import project
 from lab.run.brief import watching
-from lab.run.cells import seconds, share, whole
 from lab.run.conduct import conduct
 from lab.run.directory import RunDir
 from lab.run.launch import Order, prepare

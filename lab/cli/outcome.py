@@ -13,9 +13,10 @@ from rich.text import Text
 
 from lab.cli.output import say
 from lab.errors import LabError
+from lab.formatting import between, number
 from lab.run.cells import show, width_of
 from lab.run.directory import RunDir
-from lab.run.result import band, number, result
+from lab.run.result import result
 from lab.run.summary import Summary
 from lab.task.output import MAX_LINE_BYTES
 from lab.task.states import State
@@ -90,7 +91,9 @@ def _compare(run: RunDir, summary: Summary) -> None:
     if wrong is None:
         return
     what = (
-        "was not found" if wrong.value is None else f"is {number(wrong.value)}, not {band(wrong)}"
+        "was not found"
+        if wrong.value is None
+        else f"is {number(wrong.value)}, not {between(wrong.low, wrong.high)}"
     )
     raise LabError(
         f"run {run.run_id} succeeded, but {visible(wrong.name)} {what}",

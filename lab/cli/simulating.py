@@ -12,7 +12,8 @@ from typing import Any
 from lab.cli.output import print_json, say
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError
-from lab.run.cells import percent, rate, show, table_of
+from lab.formatting import percent, rate
+from lab.run.cells import show, table_of
 from lab.simulation import MEASURED, Box, Costs, Forecast, Shape, Way, least_bytes, simulate
 from lab.task.text import short
 

@@ -19,7 +19,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from lab.figures import CREATOR
-from lab.numbers import fixed
 from lab.task.text import clipped
 
 P = ParamSpec("P")
@@ -170,11 +169,6 @@ def _label(value: float, low: float, high: float) -> str:
     """The number; where the axis holds many, only those whose first digit is one of few."""
     wanted = "123457" if high < _DECADES * low else "125"
     return f"{value:g}" if f"{value:.0e}"[0] in wanted else ""
-
-
-def rate(value: float) -> str:
-    """So many a second, as precise as it is of use: two digits where it is below 10."""
-    return f"{value:.1f}" if 1 <= value < 9.95 else f"{value:.2g}" if value < 1 else fixed(value, 0)  # noqa: PLR2004
 
 
 def thousands(axes: Axes, which: str = "both") -> None:

@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from lab.figures import marks, overlay
 from lab.figures.progress import line_of
 from lab.figures.series import rates, smoothed
-from lab.figures.style import BLACK, legend, look, plain, rate, sheet, styled, thousands
+from lab.figures.style import BLACK, legend, look, plain, sheet, styled, thousands
 from lab.figures.trace import Trace, grouped
+from lab.formatting import pace
 
 NAME: Final = "throughput"
 TITLE: Final = "Throughput, and use of the GPUs"
@@ -83,7 +84,7 @@ def see(runs: Sequence[Trace]) -> list[str]:
                 paces.append((steps[-1] - steps[0]) / (seconds[-1] - seconds[0]))
         if paces:
             who = f"{name}: " if len(runs) > 1 else ""
-            found.append(f"{who}{rate(float(np.mean(paces)))} global steps a second on average.")
+            found.append(f"{who}{pace(float(np.mean(paces)))} global steps a second on average.")
         else:
             found.append(f"{name}: not drawn, no worker has two records of a step.")
     if not any(len(run.samples) for run in runs):

@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from lab.reproduce import measures, words
+from lab.formatting import LEAST_RUNS
+from lab.reproduce import measures, qualitative_claims
 from lab.reproduce.claims import Claim, Group, Source
 from lab.reproduce.figures import RunFigures
-from lab.reproduce.numbers import LEAST_RUNS
 from lab.reproduce.oracle import Band, Oracle
+from lab.reproduce.qualitative_claims import Runs
 from lab.reproduce.statistics import Interval, mean_interval
-from lab.reproduce.testing import Runs
 
 
 class Word(enum.StrEnum):
@@ -125,7 +125,7 @@ def _judge(claim: Claim, runs: Runs, oracle: Oracle | None) -> Verdict:
     if not any(_comes_so_far(claim, run) for run in answering):
         return _verdict(claim, [], None, Word.NOT_COMPARABLE, "the runs were not to go so far")
     if claim.band == "test":
-        values, test = words.test(claim, runs)
+        values, test = qualitative_claims.test(claim, runs)
         found = {True: Word.PASS, False: Word.OUTSIDE_BAND, None: Word.INSUFFICIENT_RUNS}
         return _verdict(claim, values, None, found[test.passed], test.why)
     return _by_value(claim, answering, oracle)

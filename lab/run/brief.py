@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any, Final
 
 from lab.backends import Say
-from lab.run.cells import loss, whole
+from lab.formatting import loss, whole
 from lab.run.directory import RunInfo
 from lab.run.lifecycle import NoView
 from lab.run.printed import prefixed

@@ -1,4 +1,4 @@
-"""Tables on a terminal, and how figures and states look in them.
+"""Tables on a terminal, and how states look in them.
 
 All that comes from a task is sanitized, and never read as rich's markup.
 """
@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lab.numbers import fixed
 from lab.task.states import State
 from lab.task.text import visible
 
@@ -74,35 +73,3 @@ def state_cell(state: str) -> Text:
     """A state in its colour; what is none of the protocol's, as a fault."""
     known = state in set(State)
     return Text(visible(state), style=STYLES[State(state)] if known else "bold red")
-
-
-def whole(value: int | None) -> str:
-    """A count, with commas; nothing where there is none."""
-    return "" if value is None else f"{value:,}"
-
-
-def rate(value: float | None) -> str:
-    """A rate without decimals."""
-    return "" if value is None else fixed(value, 0)
-
-
-def loss(value: float | None) -> str:
-    """A loss with four decimals."""
-    return "" if value is None else fixed(value, 4)
-
-
-def seconds(value: float | None) -> str:
-    """A tenth of a second counts in a short run, and is too wide for a long one."""
-    if value is None:
-        return ""
-    return f"{fixed(value, 1 if value < 999.95 else 0)} s"  # noqa: PLR2004
-
-
-def percent(value: float | None) -> str:
-    """A share of one as per cent."""
-    return "" if value is None else f"{fixed(100 * value, 0)} %"
-
-
-def share(value: float | None) -> str:
-    """A share of one with four decimals."""
-    return "" if value is None else fixed(value, 4)

@@ -8,8 +8,8 @@ from typing import Final
 from rich.console import Group
 from rich.text import Text
 
-from lab.numbers import fixed
-from lab.run.cells import Cell, loss, percent, rate, seconds, share, state_cell, table, whole
+from lab.formatting import between, loss, number, percent, rate, seconds, share, whole
+from lab.run.cells import Cell, state_cell, table
 from lab.run.directory import Left
 from lab.run.summary import ResultSummary, Summary, TaskSummary
 from lab.task.states import State
@@ -131,23 +131,7 @@ def _by_name(results: Iterable[ResultSummary]) -> dict[str, list[ResultSummary]]
 def _found(found: ResultSummary) -> str:
     if found.value is None:
         return "NOT FOUND"
-    where = band(found)
+    where = between(found.low, found.high)
     if not where:
         return number(found.value)
     return f"{number(found.value)}, {'as expected' if found.as_expected else 'NOT'} {where}"
-
-
-def band(found: ResultSummary) -> str:
-    """Where a result has to lie: `1.95 to 2.05`, `at least 0.97`; nothing where that is all one."""
-    if found.low is not None and found.low == found.high:
-        return number(found.low)
-    if found.low is not None and found.high is not None:
-        return f"{number(found.low)} to {number(found.high)}"
-    if found.low is not None:
-        return f"at least {number(found.low)}"
-    return "" if found.high is None else f"at most {number(found.high)}"
-
-
-def number(value: float) -> str:
-    """A whole number with commas, any other with six digits."""
-    return fixed(value, 0) if float(value).is_integer() else f"{value:.6g}"

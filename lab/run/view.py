@@ -15,7 +15,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from lab.run.cells import loss, percent, rate, state_cell, table, whole
+from lab.formatting import loss, percent, rate, whole
+from lab.run.cells import state_cell, table
 from lab.run.directory import RunInfo
 from lab.run.gpu_use import cards_of
 from lab.run.lifecycle import View, explain

@@ -10,8 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from lab.backends import Say
+from lab.formatting import number
 from lab.run.lifecycle import NoView
-from lab.run.result import number
 from lab.sweep.made import Made
 from lab.task.text import LONGEST_REASON, short, visible
 

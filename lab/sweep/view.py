@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from lab.numbers import fixed
+from lab.formatting import fixed, p_value
 from lab.run.cells import table_of
 from lab.sweep.figures import Mean, Setting, Trend
 from lab.sweep.made import Made, names
@@ -42,7 +42,7 @@ def trends_table(trends: Sequence[Trend]) -> Table:
             *trend.held.values(),
             trend.figure,
             f"{trend.rho:+.2f}",
-            chance(trend.p),
+            p_value(trend.p, ".4f"),
             str(trend.repeats),
             word(trend),
         ]
@@ -70,11 +70,6 @@ def interval(mean: Mean | None) -> str:
     if mean is None:
         return ""
     return _digits(mean.value) + ("" if mean.half is None else f" ± {_digits(mean.half)}")
-
-
-def chance(p: float) -> str:
-    """A p-value with as many digits as it has."""
-    return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"  # noqa: PLR2004
 
 
 def word(trend: Trend) -> str:

@@ -169,7 +169,7 @@ def _judged(
     from lab.reproduce.judge import judge  # noqa: PLC0415
     from lab.reproduce.oracle import load_trainings, of_mode  # noqa: PLC0415
     from lab.reproduce.recipes import role_of_run  # noqa: PLC0415
-    from lab.reproduce.result import as_json  # noqa: PLC0415
+    from lab.reproduce.view import as_json  # noqa: PLC0415
 
     by_role: dict[str, list[Any]] = {}
     for each in found:
@@ -192,7 +192,7 @@ def _judged(
 
 def _keep(result: dict[str, Any], verdicts: list[Verdict], source: Source, home: Path) -> None:
     """Write down what was found; where that cannot be, it is at least shown."""
-    from lab.reproduce.result import path_of  # noqa: PLC0415
+    from lab.reproduce.view import path_of  # noqa: PLC0415
 
     try:
         home.mkdir(parents=True, exist_ok=True)
