@@ -12,11 +12,10 @@ from rich.text import Text
 from lab.cli.output import print_json, say
 from lab.errors import InputError
 from lab.outputs import check_output, write_output
-from lab.predict.answers import Answer
-from lab.predict.evaluation import Evaluation, evaluate
-from lab.predict.figure import draw_grid, draw_one, is_picture
+from lab.predict.image_grid import draw_grid, draw_one, is_picture
 from lab.predict.network import Network
 from lab.predict.picture import read_picture
+from lab.predict.prediction import Answer, Evaluation, evaluate
 from lab.predict.source import answering, saved_model, test_set
 from lab.predict.terminal import Screen, scores_table
 from lab.run.directory import RunDir, RunInfo, find_run, runs_dir

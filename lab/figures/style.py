@@ -127,9 +127,9 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
     figure.legend(handles=list(handles), loc="outside upper center", ncols=columns)
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Figure, software: str | None = None) -> bytes:
     """The figure as a PNG; the same figure gives the same bytes."""
-    return _saved(figure, "png", {"Software": None}, dpi=_DPI)
+    return _saved(figure, "png", {"Software": software}, dpi=_DPI)
 
 
 def svg(figure: Figure) -> bytes:
