@@ -41,8 +41,8 @@ from lab.figures.style import (
     PALE,
     VERMILION,
     plain,
+    settings,
     sheet,
-    styled,
 )
 from lab.figures.topology import Topology, topology_of
 
@@ -111,7 +111,7 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     return draw_shape(shape) if shape.tasks else None
 
 
-@styled
+@settings()
 def draw_shape(shape: ClusterShape) -> Figure:
     """Draw a cluster of at least one task."""
     nodes, wide, high = placed(shape)

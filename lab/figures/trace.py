@@ -89,6 +89,11 @@ class Trace:
         """A column of all steps."""
         return np.asarray(self.steps[name], np.float64)
 
+    def values(self, name: str, task: str | None = None) -> Floats:
+        """The numbers of a column that there are, of all tasks or of one."""
+        steps = self.steps if task is None else self.of(task)
+        return np.asarray(steps[name].dropna(), np.float64)
+
     @property
     def end(self) -> float:
         """The last moment that anything tells of, in seconds of the run."""

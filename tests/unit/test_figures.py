@@ -29,6 +29,7 @@ from lab.figures.trace import Mark, Trace, from_first_step, samples_of, steps_of
 from lab.records import FIELDS
 from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import records_frame
+from lab.statistics import mean_with_ci
 
 SAMPLES = Path(__file__).parents[2] / "notebooks/samples"
 ZERO = 1000.0
@@ -96,9 +97,9 @@ def test_a_smoothed_line_does_not_lag_and_keeps_a_straight_line() -> None:
 
 def test_the_interval_is_students() -> None:
     """Of 1, 2, 3: t of two degrees of freedom is 4.3027, s / sqrt(3) is 0.57735."""
-    mean, half = series.interval(np.array([[1.0], [2.0], [3.0]]))
+    mean, half = mean_with_ci([[1.0], [2.0], [3.0]])
     assert (mean[0], half[0]) == (pytest.approx(2), pytest.approx(2.48414, abs=1e-4))
-    assert np.isnan(series.interval(np.array([[1.0]]))[1][0])
+    assert np.isnan(mean_with_ci([[1.0]])[1][0])
 
 
 def test_rates_add_up_to_what_was_made() -> None:
