@@ -23,8 +23,7 @@ from PIL import Image
 
 from lab.figures import cluster, loss, progress, series, staleness, style, throughput, waiting
 from lab.figures.charts import CHARTS
-from lab.figures.shape import of_run
-from lab.figures.topology import topology_of
+from lab.figures.shape import of_run, topology_of
 from lab.figures.trace import Mark, Trace, from_first_step, samples_of, steps_of
 from lab.records import FIELDS
 from lab.run.directory import RunDir, RunInfo
