@@ -32,6 +32,11 @@ def whole(value: float | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def rate(value: float | None) -> str:
     """A rate without decimals."""
     return "" if value is None else fixed(value, 0)

@@ -33,6 +33,7 @@ from lab.figures.placing import (
     text_wide,
 )
 from lab.figures.shape import ClusterShape, Topology, of_run, topology_of
+from lab.formatting import counted
 
 if TYPE_CHECKING:
     from lab.figures.trace import Trace
@@ -132,10 +133,8 @@ def see(runs: Sequence[Trace]) -> list[str]:
     """What there is to be seen, sentence by sentence."""
     shape = of_run(runs[0].info)
     nodes = len({task.node for task in shape.tasks})
-    count = len(shape.tasks)
-    size = (
-        f"{count} task{'s' * (count > 1)} on {nodes} pseudo-node{'s' * (nodes > 1)} of one machine."
-    )
+    tasks = counted(len(shape.tasks), "task")
+    size = f"{tasks} on {counted(nodes, 'pseudo-node')} of one machine."
     same = {str(run.info.cluster) for run in runs}
     found = [f"{size} {_topology(shape).words}"]
     if len(same) > 1:
@@ -150,7 +149,7 @@ def _topology(shape: ClusterShape) -> Topology:
 
 def _host_label(shape: ClusterShape) -> str:
     gpus = len(shape.numbers)
-    parts = ["one host", f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "no GPU is used"]
+    parts = ["one host", counted(gpus, "GPU") if gpus else "no GPU is used"]
     if shape.backend:
         parts.append(f"backend {style.plain(shape.backend)}")
     if len(shape.tasks) > MOST_TASKS:

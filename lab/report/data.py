@@ -72,7 +72,7 @@ def _read(run: RunDir, ask: Ask, say: Say) -> Reported:
     steps, left_out = steps_of(info, records)
     samples = samples_of(info, read_records(run.gpu_samples))
     trace = Trace(run.run_id, info.experiment, info, steps, samples, (), left_out)
-    marks = marks_of(info, records, trace.end)
+    marks = marks_of(trace, records)
     rates = records["learning_rate"].dropna()
     return Reported(
         run,
@@ -101,13 +101,12 @@ def group_names(runs: Sequence[RunInfo]) -> list[str]:
 
     A name is the experiment's, and whatever else tells its groups apart.
     """
-    traits = [_traits(info) for info in runs]
+    traits: dict[str, list[Mapping[str, str]]] = {}
+    for info in runs:
+        traits.setdefault(info.experiment, []).append(_traits(info))
     names = []
-    for info, own in zip(runs, traits, strict=True):
-        same = [
-            other for each, other in zip(runs, traits, strict=True)
-            if each.experiment == info.experiment
-        ]  # fmt: skip
+    for info in runs:
+        own, same = _traits(info), traits[info.experiment]
         keys = dict.fromkeys(key for other in same for key in other)
         differing = [key for key in keys if len({other.get(key) for other in same}) > 1]
         parts = [f"{key} {own[key]}" for key in differing if own.get(key)]

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from lab.formatting import LEAST_RUNS, p_value
+from lab.formatting import LEAST_RUNS, counted, p_value
 from lab.reproduce import statistics
 from lab.reproduce.claims import Claim
 from lab.reproduce.figures import RunFigures, Step
@@ -115,25 +115,24 @@ def _remainders(run: RunFigures) -> list[list[int]]:
     return [[table[remainder] for remainder in range(count)] for table in tables]
 
 
-def _counted(runs: int) -> str:
-    return "1 run" if runs == 1 else f"{runs} runs"
+def _untested(run: RunFigures) -> Test:
+    return Test(None, f"a worker of run {run.run_id} has no final accuracy")
 
 
 def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     """The accuracy of the worker that ends last, less the best of the others'."""
     gains: list[float] = []
     for run in runs[claim.role]:
-        tests = [
-            (worker.tested_at, worker.accuracy)
-            for worker in run.workers
-            if worker.tested_at is not None and worker.accuracy is not None
+        tests = [(worker.tested_at, worker.accuracy) for worker in run.workers]
+        known = [
+            (at, accuracy) for at, accuracy in tests if at is not None and accuracy is not None
         ]
-        if len(tests) < len(run.workers):
-            return gains, Test(None, f"a worker of run {run.run_id} has no final accuracy")
-        *others, last = sorted(tests)
+        if len(known) < len(tests):
+            return gains, _untested(run)
+        *others, last = sorted(known)
         gains.append(last[1] - max(accuracy for _, accuracy in others))
     if len(gains) < LEAST_RUNS:
-        return gains, Test(None, f"{_counted(len(gains))}, and the test needs {LEAST_RUNS}")
+        return gains, Test(None, f"{counted(len(gains), 'run')}, and the test needs {LEAST_RUNS}")
     p = statistics.above_zero(gains)
     return gains, Test(p < statistics.FEW_LEVEL, f"Student's t: p {p_value(p)}, must be < 0.05")
 
@@ -144,7 +143,7 @@ def _accuracies_differ(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     for run in runs[claim.role]:
         tested = [worker.accuracy for worker in run.workers if worker.accuracy is not None]
         if len(tested) < len(run.workers):
-            return ranges, Test(None, f"a worker of run {run.run_id} has no final accuracy")
+            return ranges, _untested(run)
         ranges.append(max(tested) - min(tested))
     same = sum(each == 0 for each in ranges)
     why = f"the same in {same} of {len(ranges)} runs" if same else "they differ in every run"
@@ -367,7 +366,7 @@ def _above_zero(logs: Sequence[float], runs: Runs) -> tuple[list[float], Test]:
     if fresh is not None:
         return factors, Test(None, f"the gradients of run {fresh.run_id} were not stale")
     if len(logs) < LEAST_RUNS:
-        pairs = "1 pair" if len(logs) == 1 else f"{len(logs)} pairs"
+        pairs = counted(len(logs), "pair")
         return factors, Test(None, f"{pairs} of runs with the same seed, of {LEAST_RUNS} needed")
     p = statistics.above_zero(logs)
     why = f"Student's t, {len(logs)} seeds: p {p_value(p)}, must be < {statistics.FEW_LEVEL}"

@@ -104,19 +104,13 @@ def as_json(made: Sequence[Made], settings: Iterable[Setting], trends: Iterable[
 def as_csv(made: Sequence[Made]) -> str:
     """A row for each run, below a row of names."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    figures = names(made)
-    writer.writerow(["run_id", "state", *made[0].point.values, "repeat", *figures])
+    columns = ["run_id", "state", *made[0].point.values, "repeat", *names(made)]
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
     for each in made:
-        found = each.figures()
+        about = {"run_id": each.summary.run_id, "state": each.summary.state}
         writer.writerow(
-            [
-                each.summary.run_id,
-                each.summary.state,
-                *each.point.values.values(),
-                each.point.repeat,
-                *(found.get(name, "") for name in figures),
-            ]
+            {**each.figures(), **each.point.values, "repeat": each.point.repeat, **about}
         )
     return text.getvalue()
 

@@ -21,6 +21,7 @@ from lab.cli.arguments import check
 from lab.cli.commands.run import command as run_command
 from lab.cli.times import duration
 from lab.errors import InputError
+from lab.figures.trace import Mark, Trace, samples_of, steps_of
 from lab.formatting import compared, pace
 from lab.report.build import mean, page
 from lab.report.command import command
@@ -437,8 +438,15 @@ def marked(home: Path, *events: tuple[float, str], **changes: Any) -> tuple[Any,
         for when, message in events:
             stamp = {"kind": "event", "time_unix": recorded.BEGAN_UNIX + when, "message": message}
             file.write(json.dumps(stamp) + "\n")
-    info = run.read()
-    return marks_of(info, records_frame(run), 60.0), info
+    return marks_until(60.0, run), run.read()
+
+
+def marks_until(end: float, run: RunDir) -> Any:
+    """The marks of a run of which something is known until then."""
+    info, records = run.read(), records_frame(run)
+    steps, _ = steps_of(info, records)
+    last = Mark("worker-0", "fault", "the last one", end)
+    return marks_of(Trace("one", "async", info, steps, samples_of(info, []), (last,)), records)
 
 
 def test_a_fault_lasts_until_it_is_over(tmp_path: Path) -> None:
@@ -463,7 +471,7 @@ def test_late_starts_and_new_starts_are_marked(tmp_path: Path) -> None:
     again = {"kind": "start", "attempt": 1, "time_unix": recorded.BEGAN_UNIX + 9}
     with run.records("worker-0").open("a", encoding="utf-8") as file:
         file.write(json.dumps(again) + "\n")
-    late, new = marks_of(run.read(), records_frame(run), 60.0)
+    late, new = marks_until(60.0, run)
     assert (late.task, late.what) == ("worker-2", "late start")
     assert late.begin == pytest.approx(3.0, abs=0.01)  # where its first step began
     assert (new.task, new.what, new.begin) == ("worker-0", "new start", pytest.approx(9))
