@@ -24,6 +24,7 @@ SHORT = frozenset(
         "test_node_network.py",
         "test_run_from_python.py",
         "test_session.py",
+        "test_stored_runs.py",
         "test_two_people.py",
     }
 )
