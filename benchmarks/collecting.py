@@ -22,7 +22,8 @@ from typing import IO, cast
 from benchmarks.volume import request
 from lab.backends import Chunk, Environment
 from lab.run import lifecycle
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.run.view import PlainView
 from lab.task import shipping
 from lab.task.frames import read_frames

@@ -15,7 +15,7 @@ from benchmarks import pairs, volume
 from benchmarks.measure import Setting, say, told
 from benchmarks.outcome import Outcome, Target
 from benchmarks.trainings import ROOT, Workplace
-from lab.run.directory import RunDir
+from lab.run.store import RunDir
 from lab.task.protocol import Volume
 
 TASKS = len(volume.request().tasks())

@@ -27,8 +27,8 @@ from benchmarks.scaling_tables import table
 from benchmarks.steps import STEPS
 from benchmarks.trainings import ROOT, json_records
 from lab.reproduce.statistics import differ
-from lab.run.result import result
 from lab.run.summary import Summary
+from lab.run.tables import result
 from tests.oracle import prediction_band
 
 FOLDER: Final = ROOT / "docs/evidence"
@@ -71,7 +71,8 @@ def keep(run: Path, name: str, folder: Path = FOLDER) -> None:
     """
     info = json.loads((run / "run.json").read_text(encoding="utf-8"))
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
-    facts = {each: info[each] for each in STARTED} | {"summary": summary}
+    known = {**info, **info["spec"], "argv": info["spec"]["args"]}
+    facts = {each: known[each] for each in STARTED} | {"summary": summary}
     target = folder / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

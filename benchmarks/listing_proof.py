@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from lab.run.provenance import git_state
+from lab.run.prepare import git_state
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LINES: Final = ROOT / "docs/evidence/listings.jsonl"

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lab.run.provenance import git_state
+from lab.run.prepare import git_state
 
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")

@@ -20,7 +20,8 @@ from benchmarks.collecting import peak_memory
 from benchmarks.measure import Setting, say, told
 from benchmarks.outcome import Outcome, Target
 from benchmarks.trainings import ROOT
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 
 RECORDS, QUICK_RECORDS = 125_000, 2_500  # of each of eight tasks
 TARGET = Target("at least", 200_000)

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lab.run.directory import RunDir, RunInfo
+from lab.run.store import RunDir
 from lab.task.files import write_atomically
 from lab.task.protocol import TaskStatus
 from lab.task.states import State
+from tests.specs import run_info
 
 CLUSTER: Final = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]}
 STEPS: Final = 27_500
@@ -36,7 +37,7 @@ def make(
     *,
     steps: int = STEPS,
     seed: int = 1,
-    **changes: Any,  # noqa: ANN401  (fields of RunInfo)
+    **changes: Any,  # noqa: ANN401  (fields of `run.json`)
 ) -> RunDir:
     """Write a run that has succeeded.
 
@@ -55,7 +56,7 @@ def make(
         "cluster": CLUSTER,
         "cluster_file": "cluster.yaml",
         "hyperparameters": {"epochs": steps // _EPOCH, "batch_size": _BATCH, "seed": seed},
-        "argv": (f"--seed={seed}",),
+        "args": (f"--seed={seed}",),
         "seed": seed,
         "tasks": tuple(
             {"task": f"{job}-{index}", "node": address.partition(":")[0], "gpus": []}
@@ -68,7 +69,7 @@ def make(
         "collected": True,
     }
     run = RunDir(home / run_id)
-    run.create(RunInfo(run_id, **{**given, **changes}))
+    run.create(run_info(run_id, **{**given, **changes}))
     draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
     for task in run.read().task_names():
         job, _, index = task.rpartition("-")

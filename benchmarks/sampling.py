@@ -13,15 +13,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lab.gpu import survey
-from lab.run.directory import RunDir, RunInfo
-from lab.run.lifecycle import NoView
-from lab.run.telemetry import watched
+from lab.run.collect import View
+from lab.run.gpu_metrics import watched
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.task.protocol import RunSpec
 from lab.task.states import State
 
 OPENED_S = 30.0
 
 
-class First(NoView):
+class First(View):
     """Says when the first sample is there: opening the driver belongs to no second of the run."""
 
     def __init__(self) -> None:
@@ -42,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     cards = [gpu.device_id for gpu in survey().gpus]
     tasks = tuple({"task": f"worker-{index}", "gpus": [card]} for index, card in enumerate(cards))
     run, view = RunDir(folder / "run"), First()
-    info = RunInfo("run", "async", state=State.TRAINING, tasks=tasks)
+    info = RunInfo("run", RunSpec("async"), state=State.TRAINING, tasks=tasks)
     run.create(info)
     with watched(run, info, view):
         if not view.came.wait(OPENED_S):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lab.task.files import write_atomically
-from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import State
 
 RUN_ID = "20261121-0000-async-0000"
@@ -21,7 +21,7 @@ _BATCH = 1000  # records in one write
 
 def request() -> Request:
     """The run: one parameter server and seven workers."""
-    return Request(RUN_ID, "async", "mnist_async.py", (), CLUSTER, submitted_unix=BEGAN_UNIX)
+    return Request(RUN_ID, RunSpec("async", "mnist_async.py"), CLUSTER, submitted_unix=BEGAN_UNIX)
 
 
 def make(root: Path, records: int) -> Volume:

@@ -6,9 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lab.backends import Say
-from lab.backends.compose.building import build as build_image
 from lab.backends.compose.cli import Compose, compose_version
 from lab.backends.compose.engine import Engine
+from lab.backends.compose.image import build as build_image
 from lab.backends.compose.image import image_of
 from lab.placement.plan import Plan
 from lab.render.compose import render

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from lab import api
 from lab.backends.choose import backends
-from lab.cli.output import say
+from lab.console import say
 from lab.figures.charts import CHARTS
 from lab.figures.trace import from_first_step
 from lab.report.data import read_runs

@@ -18,6 +18,7 @@ from lab.task.protocol import Request, TaskStatus, Volume
 from lab.task.states import State
 from lab.task.statuses import read_status
 from lab.task.volume import submit
+from tests import specs
 
 ROOT = Path(__file__).parents[1]
 
@@ -136,7 +137,9 @@ class Stage:
         **more: object,
     ) -> Request:
         """Hand in a request."""
-        request = Request(run_id, experiment, program, args, self.cluster, **more)  # type: ignore[arg-type]
+        request = specs.request(
+            run_id, experiment, self.cluster, program=program, args=args, **more
+        )
         submit(self.volume, request)
         return request
 

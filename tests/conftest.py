@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from lab.backends.compose.downloads import CPU
+from lab.backends.compose.image import CPU
 from lab.build import build
 from lab.config import load_cluster
 from lab.gpu import take_inventory

@@ -6,16 +6,16 @@
     print(done.summary.accuracy)
     done.steps().plot.scatter(x="global_step", y="loss")
 
-It does what the command line does, in the same words: `run` is `lab run`, and leaves the same
-directory. What is wrong is a `LabError` of one line, which may name a flag where Python has an
-argument: `--runs-dir` is `runs_dir=`. TensorFlow is imported by the tasks alone, never here.
+It does what the command line does: `run` is `lab run`, and leaves the same directory. An error is
+a `LabError` of one line, which may name a flag where Python has an argument: `--runs-dir` is
+`runs_dir=`. TensorFlow is imported by the tasks alone, never here.
 """
 
 from __future__ import annotations
 
-from lab.api.home import Run, find, runs
-from lab.api.placing import load, plan
-from lab.api.running import run
+from lab.api.planning import load, plan
+from lab.api.results import Run, find, runs
+from lab.api.training import run
 from lab.config import Cluster
 from lab.errors import DescriptionError, InputError, LabError
 from lab.placement.plan import Plan

@@ -1,17 +1,20 @@
 """Where a plan comes to life: one protocol, two backends.
 
 A backend boots an *environment*: for every task of the plan an agent that waits for requests. All
-that happens in an environment after that goes through its run volume, in the same words on every
+that happens in an environment after that goes through its run volume, by the same files on every
 backend (`lab.task.protocol`).
+
+A further backend is two classes, derived from `Backend` and `Environment`. They define the methods
+that have no body here, and `lab.backends.choose.backends` lists the first of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from lab.task.protocol import Chunk, Request
 
@@ -25,6 +28,7 @@ __all__ = [
     "Backend",
     "Check",
     "Chunk",
+    "Command",
     "Environment",
     "Keeps",
     "Say",
@@ -79,14 +83,25 @@ class TaskInfo:
     detail: str
 
 
+Command = Literal["cancel", "kill", "fault", "collected"]
+"""A message for a run, as `lab.task.volume` knows it."""
+
+
 class Environment(Protocol):
-    """A plan that is up, or that has left a volume behind."""
+    """A plan that is up, or that has left a volume behind.
+
+    Each backend's class derives from this one. The methods with a body are the same on all.
+    """
 
     backend: str  # "local" or "compose"
     project: str
     folder: str  # the project's directory, or "" where it is not known any more
     cluster_sha256: str
     tensorflow: str  # the version that its tasks have, as the plan names it
+
+    @property
+    def is_up(self) -> bool:
+        """Whether any of it runs; otherwise stopped containers or only its volume are left."""
 
     @property
     def sources_sha256(self) -> str:
@@ -120,11 +135,25 @@ class Environment(Protocol):
             LabError: An agent of it is not there.
         """
 
+    def post(self, command: Command, run_id: str, text: str) -> None:
+        """Write one message for a run onto the volume.
+
+        Args:
+            command: What it is; a command of `lab.task.volume`.
+            run_id: The run.
+            text: The message.
+
+        Raises:
+            LabError: There is no such run, or its volume cannot be written.
+        """
+
     def cancel(self, run_id: str, reason: str) -> None:
         """Ask the agents to end a run: the programs save what they have, and leave."""
+        self.post("cancel", run_id, reason)
 
     def kill(self, run_id: str, reason: str) -> None:
         """Ask the agents to end a run at once, whatever its programs are at."""
+        self.post("kill", run_id, reason)
 
     def disturb(self, node: str, words: Sequence[str]) -> None:
         """Do a fault to a node's network; it holds for its time, whatever becomes of the caller.
@@ -138,25 +167,15 @@ class Environment(Protocol):
         """
 
     def tell(self, run_id: str, fault: str) -> None:
-        """Put a fault on the volume, where the agents of a run find it.
+        """Put a fault with nothing random (`lab.task.faults`) on the volume, for a run's agents."""
+        self.post("fault", run_id, fault)
 
-        Args:
-            run_id: The run.
-            fault: One with nothing random (`lab.task.faults`).
-
-        Raises:
-            LabError: There is no such run, or its volume cannot be written.
-        """
+    def mark_collected(self, run_id: str, directory: str) -> None:
+        """Note on the volume into which directory of runs all of a run was collected."""
+        self.post("collected", run_id, directory)
 
     def runs(self) -> list[Request]:
         """All requests on the volume, oldest first."""
-
-    def mark_collected(self, run_id: str, directory: str) -> None:
-        """Note on the volume into which directory of runs all of a run was collected.
-
-        Raises:
-            LabError: There is no such run, or its volume cannot be written.
-        """
 
     def collected(self) -> Mapping[str, str]:
         """Run to the directory that is noted so; a program can have forged it.
@@ -245,7 +264,7 @@ def no_check(environment: Environment) -> None:
 
 
 class Backend(Protocol):
-    """Boots and finds environments."""
+    """Boots and finds environments; each backend's class derives from this one."""
 
     @property
     def name(self) -> str:
@@ -276,14 +295,26 @@ class Backend(Protocol):
                 left behind.
         """
 
-    def find(self, project: str) -> Environment | None:
-        """The environment of this name that is up, whatever directory one stands in."""
+    def projects(self) -> Collection[str]:
+        """Names of all environments of which anything is left on this backend."""
 
     def find_volume(self, project: str) -> Environment | None:
         """What is left of an environment: up, stopped, or only its run volume."""
 
+    def find(self, project: str) -> Environment | None:
+        """The environment of this name that is up, whatever directory one stands in."""
+        found = self.find_volume(project)
+        return found if found is not None and found.is_up else None
+
     def all(self) -> Sequence[Environment]:
         """Every environment of this backend that is up."""
+        return [each for each in self._environments() if each.is_up]
 
     def remains(self) -> Sequence[Environment]:
         """What is left of every other: half booted, stopped, or only its run volume."""
+        return [each for each in self._environments() if not each.is_up]
+
+    def _environments(self) -> Iterator[Environment]:
+        for project in sorted(self.projects()):
+            if (found := self.find_volume(project)) is not None:
+                yield found

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from lab.backends import Backend, Environment, Say
+from lab.backends import Backend, Environment, Say, TaskInfo
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
 from lab.task.sources import digest
 from lab.task.text import visible
+
+T = TypeVar("T")
 
 AUTO: Final = "auto"
 LOCAL: Final = "local"
@@ -91,50 +93,26 @@ def check_same(environment: Environment, plan: Plan, description: str, root: Pat
             another TensorFlow or another version of lab's own code.
         LabError: The environment's backend does not answer.
     """
-    if environment.folder and Path(environment.folder).resolve() != root.resolve():
+    name = f"environment {environment.project!r} ({environment.backend})"
+    again = f"`lab down {environment.project}` and run it again"
+    if not _is_of(root, environment):
         raise InputError(
-            f"environment {environment.project!r} ({environment.backend}) was booted from"
-            f" {visible(environment.folder)}",
+            f"{name} was booted from {visible(environment.folder)}",
             f"go there, `lab down {environment.project}` it, or give this one another `name:`",
         )
     if environment.cluster_sha256 != plan.cluster_sha256:
         raise InputError(
-            f"environment {environment.project!r} ({environment.backend}) was booted from another"
-            f" state of {description}",
+            f"{name} was booted from another state of {description}",
             "undo the change to the description, or `lab down` and run it again",
         )
     if environment.tensorflow != plan.tensorflow:
         raise InputError(
-            f"environment {environment.project!r} ({environment.backend}) is up with TensorFlow"
-            f" {environment.tensorflow}, and this needs {plan.tensorflow}",
-            f"`lab down {environment.project}` and run it again",
+            f"{name} is up with TensorFlow {environment.tensorflow},"
+            f" and this needs {plan.tensorflow}",
+            again,
         )
     if environment.sources_sha256 != digest():
-        raise InputError(
-            f"environment {environment.project!r} ({environment.backend}) is up with another"
-            " version of lab/task than this lab",
-            f"`lab down {environment.project}` and run it again",
-        )
-
-
-def environments(known: Sequence[Backend]) -> list[Environment]:
-    """Every environment that is up, on every backend that can be used."""
-    return [
-        environment
-        for backend in known
-        if backend.unavailable() is None
-        for environment in backend.all()
-    ]
-
-
-def everything(known: Sequence[Backend]) -> list[Environment]:
-    """The same, and what is left of every other: half booted, stopped, or only its run volume."""
-    return [
-        environment
-        for backend in known
-        if backend.unavailable() is None
-        for environment in (*backend.all(), *backend.remains())
-    ]
+        raise InputError(f"{name} is up with another version of lab/task than this lab", again)
 
 
 def check_folder(environment: Environment, root: Path) -> None:
@@ -143,12 +121,62 @@ def check_folder(environment: Environment, root: Path) -> None:
     Raises:
         InputError: Another project has taken the same name.
     """
-    if environment.folder and Path(environment.folder).resolve() != root.resolve():
+    if not _is_of(root, environment):
         raise InputError(
             f"environment {environment.project!r} ({environment.backend}) was booted from"
             f" {visible(environment.folder)}, not from here",
             f"go there, or name it: `lab down {environment.project}`",
         )
+
+
+def _is_of(root: Path, environment: Environment) -> bool:
+    return not environment.folder or Path(environment.folder).resolve() == root.resolve()
+
+
+def check_hearing(project: str, tasks: Sequence[TaskInfo]) -> None:
+    """See that the agents of all tasks of an environment are there, before a request is written.
+
+    The others would take the request up, and wait for the missing one until they time out.
+
+    Raises:
+        LabError: One is not.
+    """
+    down = [task for task in tasks if not task.alive]
+    if down:
+        raise LabError(
+            f"{down[0].task} of environment {project} is not up: {down[0].detail}",
+            f"see `lab ps`, then `lab down` and `lab up` ({len(down)} tasks are down)"
+            if len(down) > 1
+            else "see `lab ps` and `lab logs`, then `lab down` and `lab up`",
+        )
+
+
+def known_task(project: str, found: Mapping[str, T], task: str) -> T:
+    """What is found under a task's name.
+
+    Raises:
+        InputError: The environment has no such task.
+    """
+    if task not in found:
+        raise InputError(
+            f"environment {project} has no task {visible(task)!r}",
+            f"it has {', '.join(found) or 'none'}",
+        )
+    return found[task]
+
+
+def environments(known: Sequence[Backend]) -> list[Environment]:
+    """Every environment that is up, on every backend that can be used."""
+    return [each for backend in _usable(known) for each in backend.all()]
+
+
+def everything(known: Sequence[Backend]) -> list[Environment]:
+    """The same, and what is left of every other: half booted, stopped, or only its run volume."""
+    return [each for backend in _usable(known) for each in (*backend.all(), *backend.remains())]
+
+
+def _usable(known: Sequence[Backend]) -> Iterator[Backend]:
+    return (backend for backend in known if backend.unavailable() is None)
 
 
 def named(name: str | None, default: str | None, known: Sequence[Backend]) -> Environment:
@@ -181,12 +209,8 @@ def named(name: str | None, default: str | None, known: Sequence[Backend]) -> En
 
 def left(project: str, known: Sequence[Backend]) -> Environment | None:
     """What is left of an environment that is not up: stopped containers, or only its volume."""
-    for backend in known:
-        if backend.unavailable() is None:
-            found = backend.find_volume(project)
-            if found is not None:
-                return found
-    return None
+    found = (backend.find_volume(project) for backend in _usable(known))
+    return next((each for each in found if each is not None), None)
 
 
 def _why(name: str, faults: Mapping[str, str]) -> str:

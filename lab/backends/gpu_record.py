@@ -150,10 +150,23 @@ def release(backend: str, project: str, where: str) -> None:
 
 
 def _refuse_held(holder: Holder, folder: Path) -> None:
-    newest: dict[tuple[str, str, str], _Entry] = {}
+    entries = sorted(_entries(folder), key=lambda each: each.holder.since_unix)
+    newest = {each.holder.key: each for each in entries}
+    for key, entry in newest.items():
+        both = [gpu for gpu in entry.holder.gpus if gpu in holder.gpus]
+        if not both or key == holder.key:
+            continue
+        alive = _is_alive(entry.holder)
+        if alive is not False:
+            raise _held_by(entry, both, known=alive is not None)
+        with suppress(OSError):  # it may be another user's: then it stays, and is passed over
+            entry.path.unlink()
+
+
+def _entries(folder: Path) -> Iterator[_Entry]:
     for path in _files(folder):
         try:
-            entry = _read(path)
+            yield _read(path)
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:
@@ -162,19 +175,6 @@ def _refuse_held(holder: Holder, folder: Path) -> None:
                 f"the GPU record {visible(str(path))} is damaged: {short(why)}",
                 "if its owner has no environment up, remove the file; --share goes on without it",
             ) from error
-        other = newest.setdefault(entry.holder.key, entry)
-        if entry.holder.since_unix > other.holder.since_unix:
-            newest[entry.holder.key] = entry
-    for entry in newest.values():
-        both = [gpu for gpu in entry.holder.gpus if gpu in holder.gpus]
-        if not both or entry.holder.key == holder.key:
-            continue
-        alive = _is_alive(entry.holder)
-        if alive is False:
-            with suppress(OSError):  # it may be another user's: then it stays, and is passed over
-                entry.path.unlink()
-            continue
-        raise _held_by(entry, both, known=alive is not None)
 
 
 def _held_by(entry: _Entry, gpus: Sequence[str], *, known: bool) -> LabError:
@@ -207,26 +207,26 @@ def _is_alive(holder: Holder) -> bool | None:
 def _runs(process: Identity) -> bool:
     if process.alive():
         return True
-    try:
-        os.kill(process.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        # Where /proc hides the processes of others, another one may have the id by now.
-        return not Path(f"/proc/{process.pid}/stat").exists()
+    with suppress(ProcessLookupError):
+        try:
+            os.kill(process.pid, 0)
+        except PermissionError:
+            # Where /proc hides the processes of others, another one may have the id by now.
+            # psutil takes such a process for one that has ended.
+            return not Path(f"/proc/{process.pid}/stat").exists()
     return False
 
 
 def _containers_run(holder: Holder) -> bool | None:
     # Imported here: docker-py costs 0.2 s, which only this question pays.
-    from lab.backends.compose import names  # noqa: PLC0415
+    from lab.backends.compose.containers import PROJECT  # noqa: PLC0415
     from lab.backends.compose.engine import Engine  # noqa: PLC0415
 
     def ask() -> bool | None:
         engine = Engine()
         if engine.id() != holder.where:
             return None
-        found = engine.containers(f"{names.PROJECT}={holder.project}")
+        found = engine.containers(f"{PROJECT}={holder.project}")
         return any(each.status in {"running", "paused", "restarting"} for each in found)
 
     try:
@@ -260,15 +260,13 @@ def _locked() -> Iterator[Path]:
     path = directory()
     try:
         descriptor = _open(path)
+        try:
+            when_free(lambda: _lock(descriptor))
+            yield path
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise _unusable(path, (error.strerror or str(error)).lower()) from error
-    try:
-        when_free(lambda: _lock(descriptor))
-        yield path
-    except OSError as error:
-        raise _unusable(path, (error.strerror or str(error)).lower()) from error
-    finally:
-        os.close(descriptor)
 
 
 def _lock(descriptor: int) -> None:

@@ -1,12 +1,16 @@
-"""One command at a time on an environment: who boots it or takes it down is alone with it."""
+"""This user's state directory, and locks in it.
+
+A command that boots an environment or removes it is alone with it.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -20,6 +24,16 @@ _POLL_S: Final = 0.1
 
 class Busy(LabError):  # noqa: N818  (a state)
     """Another command has what was wanted."""
+
+
+def state_directory() -> Path:
+    """`LAB_STATE`, or `lab` in the user's directory for states."""
+    if state := os.environ.get("LAB_STATE"):
+        return Path(state).absolute()
+    from platformdirs.unix import Unix  # noqa: PLC0415  (not every command asks)
+
+    # `Unix` on every system: macOS has the same directory as Linux.
+    return Unix("lab").user_state_path
 
 
 @contextmanager
@@ -49,6 +63,20 @@ def locked(path: Path, what: str, *, shared: bool = False) -> Iterator[int]:
                 "wait until it is done",
             ) from error
         yield file.fileno()
+
+
+def lock_environment(
+    backend: str, project: str, *, shared: bool = False
+) -> AbstractContextManager[int]:
+    """Hold the lock of one environment of this user; see `locked`.
+
+    Args:
+        backend: `local` or `compose`.
+        project: The environment's name.
+        shared: Whether others may hold it so at the same time.
+    """
+    path = state_directory() / backend / f"{project}.lock"
+    return locked(path, f"the {backend} environment {project!r}", shared=shared)
 
 
 def _opened(path: Path) -> IO[Any]:

@@ -1,17 +1,18 @@
-"""Asking all tasks at once what they see, and no longer than is good."""
+"""Asking all tasks at once which GPUs they see, with a time limit."""
 
 from __future__ import annotations
 
 import math
 import os
-import queue
-import threading
-import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
+from functools import partial
+from threading import Semaphore
 from typing import Final
 
 from lab.gpu.verification import Sight
 from lab.task.text import short
+from lab.threads import later
 
 MODULE: Final = "lab.task.sight"
 
@@ -66,35 +67,17 @@ def ask_all(
     Returns:
         What each sees; one that has not answered in time has a sight that says so.
     """
-    at_once = min(len(asks), max(2, os.cpu_count() or 1) if tensorflow else _AT_ONCE)
-    patience_s = patience_s or within_s(tensorflow=tensorflow) + _GRACE_S
-    waiting: queue.SimpleQueue[tuple[str, Callable[[], Sight]]] = queue.SimpleQueue()
-    found: dict[str, Sight] = {}
-    faults: list[BaseException] = []
+    at_once = max(2, os.cpu_count() or 1) if tensorflow else _AT_ONCE
+    limit_s = patience_s or within_s(tensorflow=tensorflow) + _GRACE_S
+    limit_s *= math.ceil(len(asks) / at_once)
+    turns = Semaphore(at_once)
 
-    def work() -> None:
-        while True:
-            try:
-                task, ask = waiting.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                found[task] = ask()
-            except BaseException as error:  # noqa: BLE001  (raised again in the caller's thread)
-                faults.append(error)
-                return
+    def in_turn(ask: Callable[[], Sight]) -> Sight:
+        with turns:
+            return ask()
 
-    for item in asks.items():
-        waiting.put(item)
-    # Nobody waits for a thread that hangs with a driver, not even the interpreter's end.
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(at_once)]
-    rounds = math.ceil(len(asks) / at_once) if asks else 0
-    until = time.monotonic() + rounds * patience_s
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    if faults:
-        raise faults[0]
-    late = Sight.untold(f"it did not answer within {rounds * patience_s:.0f} s")
-    return {task: found.get(task, late) for task in asks}
+    # Threads of `later` may hang with a driver: not even the end of Python waits for them.
+    futures = {task: later(partial(in_turn, ask)) for task, ask in asks.items()}
+    wait(futures.values(), limit_s)
+    late = Sight.untold(f"it did not answer within {limit_s:.0f} s")
+    return {task: each.result() if each.done() else late for task, each in futures.items()}

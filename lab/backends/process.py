@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 _LINUX = sys.platform == "linux"
-_DEAD = {"Z", "X", ""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +18,7 @@ class Identity:
 
     Attributes:
         pid: Its id.
-        started: When it was started, as the kernel tells it.
+        started: When it was started, as the kernel counts.
         boot: Which life of the machine that was.
     """
 
@@ -34,57 +33,48 @@ class Identity:
         Raises:
             ProcessLookupError: There is none.
         """
-        state, started = _look(pid)
-        if state in _DEAD:
+        if not (started := _started(pid)):
             raise ProcessLookupError(pid)
         return cls(pid, started, boot_id())
 
     def alive(self) -> bool:
         """Whether it still runs; one that has ended and was not reaped does not."""
-        state, started = _look(self.pid)
-        return state not in _DEAD and started == self.started and boot_id() == self.boot
+        return _started(self.pid) == self.started and boot_id() == self.boot
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal, if it still runs."""
-        if not _LINUX:
-            if self.alive():
-                os.kill(self.pid, number)
-            return
-        try:
-            # The descriptor stays with the process that it was opened for, so that nobody else
-            # is hit when this one ends between the look and the signal.
+        with suppress(ProcessLookupError):
+            if not _LINUX:
+                if self.alive():
+                    os.kill(self.pid, number)
+                return
+            # The descriptor stays with the process that it was opened for. psutil has no such
+            # descriptor: another process could get the id between its check and its signal.
             descriptor = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return
-        try:
-            if self.alive():
-                signal.pidfd_send_signal(descriptor, number)
-        except ProcessLookupError:
-            return
-        finally:
-            os.close(descriptor)
+            try:
+                if self.alive():
+                    signal.pidfd_send_signal(descriptor, number)
+            finally:
+                os.close(descriptor)
 
 
 def running(pid: int) -> bool:
     """Whether a process with this id runs; one that only waits to be reaped does not."""
-    return _look(pid)[0] not in _DEAD
+    return bool(_started(pid))
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below this one, children before grandchildren. Linux only."""
-    children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        fields = _stat_fields(path)
-        if fields:
-            children.setdefault(int(fields[1]), []).append(int(path.parent.name))
-    found = list(children.get(pid, ()))
-    for each in found:
-        found.extend(children.get(each, ()))
-    return found
+    """All processes below this one, each behind its parent."""
+    import psutil  # noqa: PLC0415  (few commands ask)
+
+    try:
+        return [each.pid for each in psutil.Process(pid).children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def inner_pid(pid: int) -> int | None:
-    """The id that a process has inside its own pid namespace. Linux only."""
+    """The id that a process has inside its own pid namespace, which psutil does not show."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except (FileNotFoundError, ProcessLookupError):
@@ -93,23 +83,27 @@ def inner_pid(pid: int) -> int | None:
     return int(ids[-1]) if ids else None
 
 
-def _look(pid: int) -> tuple[str, str]:
-    """State and start time; two empty texts where there is no such process."""
-    if _LINUX:
-        fields = _stat_fields(Path(f"/proc/{pid}/stat"))
-        return (fields[0], fields[19]) if fields else ("", "")
-    shown = subprocess.run(
-        ["ps", "-o", "state=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout.split(maxsplit=1)
-    return (shown[0][0], shown[1].strip()) if len(shown) == 2 else ("", "")  # noqa: PLR2004
+def _started(pid: int) -> str:
+    """When a running process was started; "" where there is none.
 
+    On Linux in ticks since the boot: `create_time` of psutil changes when the clock is set, and
+    other processes compare what is recorded here.
+    """
+    if not _LINUX:
+        import psutil  # noqa: PLC0415  (few commands ask)
 
-def _stat_fields(path: Path) -> list[str]:
-    """The fields behind the program's name, which may hold blanks and parentheses itself."""
+        with suppress(psutil.Error):
+            process = psutil.Process(pid)
+            if process.status() != psutil.STATUS_ZOMBIE:
+                return str(process.create_time())
+        return ""
     try:
-        return path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
-        return []
+        return ""
+    # The program's name before these fields may hold blanks and parentheses itself.
+    fields = text.rpartition(")")[2].split()
+    return "" if fields[0] in {"Z", "X"} else fields[19]
 
 
 def boot_id() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from lab.backends import Backend, Check, Environment, Say
@@ -70,15 +69,15 @@ def judge(
         tensorflow: Whether TensorFlow is asked too, which takes seconds: only where a driver
             answers inside a task, and nothing speaks against the plan until then.
     """
-    found = _judged(environment.look(tensorflow=False), planned, cards)
-    answered = any(each.sight.answered for each in found.values())
-    if tensorflow and answered and all(each.verdict.word.good for each in found.values()):
+    sights = environment.look(tensorflow=False)
+    found = _verdicts(sights, planned, cards)
+    answered = any(each.answered for each in sights.values())
+    if tensorflow and answered and all(each.word.good for each in found.values()):
         again = environment.look(tensorflow=True)
-        # A TensorFlow that does not answer in time takes back nothing of what others said.
-        told = {name: each for name, each in again.items() if each.environment is not None}
-        first = {name: each.sight for name, each in found.items()}
-        found = _judged(first | told, planned, cards)
-    return {name: each.verdict for name, each in found.items()}
+        # A TensorFlow that does not answer in time takes back nothing of what others reported.
+        known = {name: each for name, each in again.items() if each.environment is not None}
+        found = _verdicts(sights | known, planned, cards)
+    return found
 
 
 def box_cards() -> tuple[Gpu, ...]:
@@ -94,15 +93,9 @@ def line(verdicts: Mapping[str, Verdict]) -> str:
     return "GPUs: " + ", ".join(_parts(verdicts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    sight: Sight
-    verdict: Verdict
-
-
-def _judged(
+def _verdicts(
     sights: Mapping[str, Sight], planned: Mapping[str, tuple[str, ...]], cards: Sequence[Gpu]
-) -> dict[str, _Judged]:
+) -> dict[str, Verdict]:
     uuids = {str(card.index): card.device_id for card in cards if not card.is_slice}
     minors: dict[str, int] = {}
     for card in cards:
@@ -111,8 +104,7 @@ def _judged(
             minors[card.device_id] = card.minor
             minors[str(card.index)] = card.minor
     return {
-        name: _Judged(sight, verdict(planned.get(name, ()), sight, minors, uuids))
-        for name, sight in sights.items()
+        name: verdict(planned.get(name, ()), sight, minors, uuids) for name, sight in sights.items()
     }
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import sys
 import traceback
 from collections.abc import Callable
 
+from lab.console import say
 from lab.errors import DescriptionError, LabError
 from lab.signals import INTERRUPTED
-from lab.task.text import bounded, short
+from lab.task.text import short
 
 
 def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
@@ -41,16 +41,6 @@ def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
             traceback.print_exc()
         return _explain(error)
     return 0
-
-
-def say(line: str) -> None:
-    """Write one line to stderr, with control sequences made visible.
-
-    Where the terminal or the reader has gone, nobody is left to tell, and what is under way, a
-    clean-up perhaps, goes on.
-    """
-    with contextlib.suppress(OSError):
-        print(bounded(line), file=sys.stderr, flush=True)
 
 
 def _explain(error: Exception) -> int:

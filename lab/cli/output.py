@@ -1,22 +1,27 @@
-"""What commands print: results to stdout, everything else to stderr."""
+"""A run's summary on stdout."""
 
 from __future__ import annotations
 
-from lab.cli.failures import say
-from lab.strict_json import dump
+import errno
+import os
+import sys
 
-__all__ = ["confirm", "print_json", "say"]
-
-
-def print_json(value: object) -> None:
-    """Print indented JSON to stdout; control characters are escaped by JSON itself."""
-    print(dump(value, indent=2))
+from lab.run.summary import Summary
+from lab.run.tables import result, show
 
 
-def confirm(question: str) -> bool:
-    """Ask on the terminal; anything but y or yes is no, and so is the end of the input."""
-    say(f"{question} [y/N]")
+def print_summary(summary: Summary, *, json: bool) -> None:
+    """Print a run's table; with `json`, print JSON as the last line of stdout instead.
+
+    A closed terminal is no error: the run has ended as it has.
+    """
     try:
-        return input().strip().lower() in {"y", "yes"}
-    except EOFError:
-        return False
+        show(result(summary), to_stderr=json)
+        if json:
+            print(summary.to_json())
+        sys.stdout.flush()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        # Python would flush once more at its exit, and that would change the exit code.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,7 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.policy import OnFailure
 
 _DIGEST: Final = "sha256:"
@@ -33,7 +34,7 @@ def differing(runs: Sequence[Mapping[str, str]]) -> tuple[dict[str, list[str]], 
 
 
 def _facts(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
-    yield "experiment", info.experiment
+    yield "experiment", info.spec.experiment
     yield "backend", info.backend
     yield "cluster", info.project
     yield "description", info.cluster_sha256[:_DIGITS]
@@ -42,15 +43,15 @@ def _facts(run: RunDir, info: RunInfo) -> Iterator[tuple[str, str]]:
     yield "GPUs", str(len(info.gpus))
     yield from ((str(name), str(value)) for name, value in _items(info.hyperparameters))
     yield "other words", " ".join(_others(info))
-    yield "data_dir", info.data_dir
-    yield "start", "; ".join(f"{task}: {moment}" for task, moment in _items(info.start))
-    yield "faults", "; ".join(info.faults)
+    yield "data_dir", info.spec.data_dir
+    yield "start", "; ".join(f"{task}: {moment}" for task, moment in _items(info.spec.start))
+    yield "faults", "; ".join(info.spec.faults)
     yield "on failure", _policy(info)
-    yield "stall", f"{info.stall_s:g} s"
-    yield "resumed from", info.resumed_from
+    yield "stall", f"{info.spec.stall_s:g} s"
+    yield "resumed from", info.spec.resumed_from
     yield "printed program", _listing(info)
-    yield "program", _digest(run.program) if info.own else info.program
-    yield "program of each task", info.program if info.programs else ""
+    yield "program", _digest(run.program) if info.spec.own else info.spec.program
+    yield "program of each task", info.spec.program if info.spec.programs else ""
     yield "commit", _commit(info)
     yield from ((f"{name} (tasks)", _shown(text)) for name, text in _items(info.provenance))
     yield from ((f"{name} (helper)", str(text)) for name, text in _items(info.versions))
@@ -63,19 +64,27 @@ def _items(found: object) -> Iterator[tuple[Any, Any]]:
 
 def _others(info: RunInfo) -> Iterator[str]:
     """Words for the program that are no hyperparameters; their values are not told apart."""
-    for word in info.argv:
+    for word in info.spec.args:
         name = word.removeprefix("--").partition("=")[0]
         if name not in info.hyperparameters:
             yield word
 
 
 def _policy(info: RunInfo) -> str:
-    again = info.on_failure is OnFailure.RESTART
-    return f"{info.on_failure.value}, {info.restarts} times" if again else info.on_failure.value
+    again = info.spec.on_failure is OnFailure.RESTART
+    return (
+        f"{info.spec.on_failure.value}, {info.spec.restarts} times"
+        if again
+        else info.spec.on_failure.value
+    )
 
 
 def _listing(info: RunInfo) -> str:
-    words = ("as printed", info.listing), ("faithful", info.faithful), ("mended", info.mend)
+    words = (
+        ("as printed", info.spec.listing),
+        ("faithful", info.spec.faithful),
+        ("mended", info.spec.mend),
+    )
     return ", ".join(word for word, holds in words if holds)
 
 

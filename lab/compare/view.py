@@ -15,8 +15,8 @@ from rich.text import Text
 from lab.compare.figures import Found, Row, rows
 from lab.compare.making import differing
 from lab.formatting import figure, ratio, signed
-from lab.run.cells import PIPE_WIDTH, Cell, state_cell, table_of
 from lab.run.summary import Summary
+from lab.run.tables import PIPE_WIDTH, Cell, state_cell, table_of
 from lab.task.text import clipped, visible
 
 _NAME: Final = 24  # columns of a figure's name, and of a setting's

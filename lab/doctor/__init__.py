@@ -96,7 +96,7 @@ class _Docker:
 
 def _places() -> dict[str, tuple[Path, str]]:
     """What is written where: by its name the directory, and the variable that names another."""
-    from lab.run.directory import DEFAULT_RUNS_DIR  # noqa: PLC0415
+    from lab.run.store import DEFAULT_RUNS_DIR  # noqa: PLC0415
 
     runs = Path(os.environ.get("LAB_RUNS_DIR") or DEFAULT_RUNS_DIR)
     return {"runs": (runs, "LAB_RUNS_DIR"), "state": (data.state_directory(), "LAB_STATE")}
@@ -130,7 +130,7 @@ def _resources(described: data.Described) -> Iterator[Finding]:
 
 def _network(described: data.Described, routes: list[network.Route]) -> Iterator[Finding]:
     from lab.backends.local import isolation, layout  # noqa: PLC0415
-    from lab.backends.local.ports import check_free  # noqa: PLC0415
+    from lab.backends.local.layout import check_free  # noqa: PLC0415
     from lab.backends.local.state import Isolation  # noqa: PLC0415
 
     try:

@@ -48,11 +48,16 @@ def look(plan: Plan, root: Path) -> Facts:
         LabError: The engine does not answer, compose does not understand the file, or the image is
             one that the user has named and does not fit this lab.
     """
-    from lab.backends.compose import downloads  # noqa: PLC0415
-    from lab.backends.compose.building import Standing, standing  # noqa: PLC0415
     from lab.backends.compose.cli import Compose  # noqa: PLC0415
     from lab.backends.compose.engine import Engine  # noqa: PLC0415
-    from lab.backends.compose.image import can_be_fetched, image_of, is_here  # noqa: PLC0415
+    from lab.backends.compose.image import (  # noqa: PLC0415
+        Standing,
+        can_be_fetched,
+        image_of,
+        is_here,
+        size_of,
+        standing,
+    )
     from lab.render.compose import render  # noqa: PLC0415
 
     engine = Engine()
@@ -60,7 +65,7 @@ def look(plan: Plan, root: Path) -> Facts:
         file = Path(folder) / "docker-compose.yml"
         file.write_text(render(plan), encoding="utf-8")
         image = image_of(Compose(plan.name, file, root.absolute()).config())
-    size = downloads.size_of(image.tensorflow)
+    size = size_of(image.tensorflow)
     size_bytes = None if size is None else size.image_mb * 10**6
     found = standing(engine, image, plan)
     if found is Standing.FITS:

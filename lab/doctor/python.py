@@ -156,7 +156,7 @@ def import_tensorflow(timeout_s: float = IMPORT_S) -> Answer | None:
     if importlib.util.find_spec(_TENSORFLOW) is None:
         return None
     # Imported here: it is the backend's way to start a Python, and needs its packages.
-    from lab.backends.local.interpreter import environ  # noqa: PLC0415
+    from lab.backends.local.processes import environ  # noqa: PLC0415
 
     variables = {**environ(), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     return partial(ask, environ=variables)([sys.executable, "-P", "-c", _SCRIPT], timeout_s)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from lab.placement.plan import Plan
-    from lab.run.directory import RunInfo
+    from lab.run.run_info import RunInfo
     from lab.task.experiments import Experiment
 
 
@@ -108,12 +108,12 @@ def of_run(info: RunInfo) -> ClusterShape:
                     node if isinstance(node, str) else address.rpartition(":")[0],
                     address,
                     _ids(row.get("gpus")),
-                    job in info.services,
+                    job in info.spec.services,
                 )
             )
     for task in tasks:
         nodes.setdefault(task.node, ())
-    experiment = "" if info.own else info.experiment
+    experiment = "" if info.spec.own else info.spec.experiment
     return ClusterShape(info.project, info.backend, experiment, nodes, tuple(tasks))
 
 

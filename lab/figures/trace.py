@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from lab.run.directory import RunInfo
 from lab.run.frame import STEPS
+from lab.run.run_info import RunInfo
 from lab.statistics import Floats
 
 _LARGEST: Final = 3.5e38  # a float32, as TensorFlow computes with

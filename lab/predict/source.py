@@ -10,7 +10,8 @@ from typing import Final
 
 from lab.errors import InputError, LabError
 from lab.predict.network import Network, network
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.data import DataError, Examples, load_test
 from lab.task.model import FILE, SavedModel, load_model
 
@@ -76,13 +77,15 @@ def test_set(info: RunInfo, given: Path | None) -> Examples:
 
 def _own_data(info: RunInfo) -> Path | None:
     """The directory of the run's own data; None for the data that is shipped."""
-    if not info.data_dir:
+    if not info.spec.data_dir:
         return None
     mend = "name the directory that holds it now with --data-dir"
     if info.backend == "compose":
-        what = f"run {info.run_id} was tested on data that its containers saw as {info.data_dir}"
+        what = (
+            f"run {info.run_id} was tested on data that its containers saw as {info.spec.data_dir}"
+        )
         raise InputError(what, mend)
-    path = Path(info.data_dir)
+    path = Path(info.spec.data_dir)
     if not path.is_dir():
         raise InputError(f"the data of run {info.run_id} is no longer in {path}", mend)
     return path

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from lab.predict.network import Shares
 from lab.predict.prediction import Answer, DigitScore, most_probable, percent
-from lab.run.cells import PIPE_WIDTH, table_of
+from lab.run.tables import PIPE_WIDTH, table_of
 from lab.task.data import SIDE, Floats
 
 _SHADES: Final = " ░▒▓█"

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from lab.run.directory import RunInfo
-from lab.task.experiments import EXPERIMENTS, ProgramFlag
+from lab.run.run_info import RunInfo
+from lab.task.experiments import ProgramFlag, registered
 from lab.task.policy import FAIL, Policy
 from lab.task.protocol import READY_S, STALL_S
 from lab.tf_versions import CURRENT
@@ -28,31 +28,36 @@ def command(info: RunInfo) -> str:
 
 
 def _program(info: RunInfo) -> Iterator[str]:
-    yield info.program if info.own or info.listing else info.experiment
+    yield info.spec.program if info.spec.own or info.spec.listing else info.spec.experiment
     for name in ("listing", "faithful", "mend"):
-        if getattr(info, name):
+        if getattr(info.spec, name):
             yield f"--{name}"
     tensorflow = (info.plan or {}).get("tensorflow", CURRENT.tensorflow)
-    if info.own and tensorflow != CURRENT.tensorflow:
+    if info.spec.own and tensorflow != CURRENT.tensorflow:
         yield from ("--tensorflow", str(tensorflow))
 
 
 def _terms(info: RunInfo) -> Iterator[str]:
-    wanted = None if info.own else EXPERIMENTS.get(info.experiment)
-    start = "; ".join(f"{task}: {when}" for task, when in info.start.items())
-    own_faults = [str(each) for each in info.faults if not wanted or each not in wanted.faults]
-    policy, usual = str(Policy(info.on_failure, info.restarts)), wanted.policy if wanted else FAIL
+    wanted = registered(info.spec)
+    start = "; ".join(f"{task}: {when}" for task, when in info.spec.start.items())
+    own_faults = [str(each) for each in info.spec.faults if not wanted or each not in wanted.faults]
+    policy, usual = (
+        str(Policy(info.spec.on_failure, info.spec.restarts)),
+        wanted.policy if wanted else FAIL,
+    )
     flags = {
         "cluster": info.cluster_file,
         "backend": info.backend,
-        "data-dir": _seen_here(info.data_dir),
-        "resume": info.resumed_from,
+        "data-dir": _seen_here(info.spec.data_dir),
+        "resume": info.spec.resumed_from,
         "start": start,
         "fault": "; ".join(own_faults),
         "on-failure": "" if policy == str(usual) else policy,
-        "stall": "" if info.stall_s == STALL_S else _seconds(info.stall_s),
+        "stall": "" if info.spec.stall_s == STALL_S else _seconds(info.spec.stall_s),
         "ready-within": (
-            "" if info.ready_s == (0 if info.own else READY_S) else _seconds(info.ready_s)
+            ""
+            if info.spec.ready_s == (0 if info.spec.own else READY_S)
+            else _seconds(info.spec.ready_s)
         ),
     }
     for name, value in flags.items():
@@ -72,10 +77,10 @@ def _seconds(value: float) -> str:
 
 def _words(info: RunInfo) -> Iterator[str]:
     """The program's words: flags that `lab run` knows first, and all others behind `--`."""
-    words = [str(word) for word in info.argv]
-    wanted = EXPERIMENTS.get(info.experiment)
-    if info.own or wanted is None:
-        yield from ["--", *words] if info.own and words else words
+    words = [str(word) for word in info.spec.args]
+    wanted = registered(info.spec)
+    if wanted is None:
+        yield from ["--", *words] if info.spec.own and words else words
         return
     given, others = _told_apart(words, wanted.flags)
     preset, _ = _told_apart(wanted.args, wanted.flags)

@@ -9,11 +9,13 @@ from typing import Final
 
 from lab.figures.trace import Trace, samples_of, steps_of
 from lab.report.marking import marks_of, not_done
-from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import DAMAGED, records_frame
 from lab.run.progress import read_records
+from lab.run.run_info import RunInfo
 from lab.run.standing import Ask, told
-from lab.run.summary import Summary, sum_up
+from lab.run.store import RunDir
+from lab.run.summarize import sum_up
+from lab.run.summary import Summary
 
 Say = Callable[[str], None]
 
@@ -67,11 +69,11 @@ def read_runs(runs: Sequence[RunDir], ask: Ask, say: Say) -> list[Reported]:
 
 def _read(run: RunDir, ask: Ask, say: Say) -> Reported:
     standing = told(run, ask, say)
-    info = replace(run.read(), state=standing.state, reason=standing.reason)
+    info = standing.info
     records = records_frame(run, say=say)
     steps, left_out = steps_of(info, records)
     samples = samples_of(info, read_records(run.gpu_samples))
-    trace = Trace(run.run_id, info.experiment, info, steps, samples, (), left_out)
+    trace = Trace(run.run_id, info.spec.experiment, info, steps, samples, (), left_out)
     marks = marks_of(trace, records)
     rates = records["learning_rate"].dropna()
     return Reported(
@@ -103,14 +105,14 @@ def group_names(runs: Sequence[RunInfo]) -> list[str]:
     """
     traits: dict[str, list[Mapping[str, str]]] = {}
     for info in runs:
-        traits.setdefault(info.experiment, []).append(_traits(info))
+        traits.setdefault(info.spec.experiment, []).append(_traits(info))
     names = []
     for info in runs:
-        own, same = _traits(info), traits[info.experiment]
+        own, same = _traits(info), traits[info.spec.experiment]
         keys = dict.fromkeys(key for other in same for key in other)
         differing = [key for key in keys if len({other.get(key) for other in same}) > 1]
         parts = [f"{key} {own[key]}" for key in differing if own.get(key)]
-        names.append(", ".join([info.experiment, *parts]))
+        names.append(", ".join([info.spec.experiment, *parts]))
     return names
 
 
@@ -120,10 +122,10 @@ def _traits(info: RunInfo) -> Mapping[str, str]:
         **{f"{job} tasks": str(len(tasks)) for job, tasks in info.cluster.items()},
         "cluster": info.cluster_file or info.cluster_sha256[:8],
         "backend": info.backend,
-        "faults": "; ".join(map(str, info.faults)),
-        "start": "; ".join(f"{task}: {when}" for task, when in info.start.items()),
-        "on failure": str(info.on_failure),
-        "data": info.data_dir,
+        "faults": "; ".join(map(str, info.spec.faults)),
+        "start": "; ".join(f"{task}: {when}" for task, when in info.spec.start.items()),
+        "on failure": str(info.spec.on_failure),
+        "data": info.spec.data_dir,
         **{
             name: value if isinstance(value, str) else json.dumps(value)
             for name, value in info.hyperparameters.items()

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from lab.figures.trace import Mark, Trace, first_step, zero_of
-from lab.run.directory import RunInfo
+from lab.run.run_info import RunInfo
 from lab.task.faults import DONE, OVER, Fault, Kind, concrete
 from lab.task.text import short
 
@@ -30,7 +30,7 @@ def marks_of(trace: Trace, records: pd.DataFrame) -> tuple[Mark, ...]:
 def not_done(info: RunInfo, marks: tuple[Mark, ...]) -> list[str]:
     """The faults that the run was given and that no record tells of."""
     done = {mark.text for mark in marks if mark.what == "fault"}
-    return [text for fault in info.faults if (text := short(str(fault), _LONGEST)) not in done]
+    return [text for fault in info.spec.faults if (text := short(str(fault), _LONGEST)) not in done]
 
 
 def _events(info: RunInfo, records: pd.DataFrame) -> Iterator[tuple[str, float, str]]:
@@ -73,7 +73,7 @@ def _told(text: str) -> Fault | None:
 
 def _late_starts(trace: Trace) -> Iterator[Mark]:
     """The first step of each task that was to start later than the others."""
-    for task, when in trace.info.start.items():
+    for task, when in trace.info.spec.start.items():
         steps = trace.of(str(task))
         if len(steps):
             text = f"begins to train, as scheduled: {short(str(when), _LONGEST)}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from lab.report.command import command
-from lab.run.directory import RunInfo
+from lab.run.run_info import RunInfo
 
 
 def origins(
@@ -67,11 +67,11 @@ def _cluster(info: RunInfo) -> str:
 
 _TELLS: Final[Mapping[str, Callable[[RunInfo, float | None], str]]] = {
     "command": lambda info, _: command(info),
-    "program": lambda info, _: info.program,
+    "program": lambda info, _: info.spec.program,
     "started": lambda info, _: _when(info),
     "seed": lambda info, _: "" if info.seed is None else str(info.seed),
     "hyperparameters": _hyperparameters,
-    "goes on from": lambda info, _: info.resumed_from,
+    "goes on from": lambda info, _: info.spec.resumed_from,
     "git commit": lambda info, _: _git(info),
     "versions": lambda info, _: _pairs(info.versions),
     "ran in": lambda info, _: _pairs(info.provenance),

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lab.run.directory import RunDir, RunInfo
 from lab.run.progress import read_records
-from lab.run.summary import summarize
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.run.summarize import summarize
 from lab.task.faults import DONE
 from lab.task.results import is_number, is_whole
 from lab.task.states import State
@@ -112,12 +113,12 @@ def read_figures(run: RunDir) -> RunFigures:
     workers = tuple(_worker(run, task) for task in info.task_names() if _is_worker(task))
     return RunFigures(
         run_id=info.run_id,
-        experiment=info.experiment,
+        experiment=info.spec.experiment,
         seed=info.seed,
         succeeded=info.state is State.SUCCEEDED,
         parameters=_parameters(info),
-        start=info.start,
-        faults=info.faults,
+        start=info.spec.start,
+        faults=info.spec.faults,
         workers=workers,
         global_steps=summary.global_step or 0,
         updates_lost=summary.updates_lost,

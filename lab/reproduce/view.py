@@ -16,7 +16,7 @@ from rich.text import Text
 from lab.formatting import band, compared, mean_of_runs
 from lab.reproduce.claims import GROUPS, Group, Source
 from lab.reproduce.judge import Verdict, Word
-from lab.run.cells import Cell, table_of
+from lab.run.tables import Cell, table_of
 from lab.task.text import visible
 
 _STYLES: Final = {

@@ -1,7 +1,7 @@
-"""The collector: pieces of a run volume → `runs/<id>/`, by byte offset.
+"""Collection: a run volume → `runs/<id>/`, by byte offset, and to the view of whoever follows.
 
-What is at home is the only memory: the sizes of the files there say from where to go on. So a
-collector may die between any two writes, and the next one brings every byte once.
+The collected files are the only memory: their sizes are the offsets from which a collector goes on.
+So a collector may die between any two writes, and the next one collects every byte once.
 """
 
 from __future__ import annotations
@@ -9,18 +9,23 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Final, Self
 
-from lab.backends import Chunk
+from lab.backends import Chunk, Environment
 from lab.errors import LabError
-from lab.run.directory import Left
+from lab.run import lifecycle
+from lab.run.printed import PrintedLines
+from lab.run.progress import LineReader
+from lab.run.run_info import Left
+from lab.run.store import OpenRun, read_statuses
 from lab.task import frames
 from lab.task.files import replacing
-from lab.task.protocol import TASK
+from lab.task.protocol import TASK, TaskStatus
+from lab.task.states import State
 
 RESERVED: Final = frozenset(
     {
@@ -36,7 +41,7 @@ RESERVED: Final = frozenset(
         "original",
     }
 )
-"""What is written at home; a run may not overwrite it with a file of its own."""
+"""Files that the client writes; a run may not overwrite them with files of its own."""
 
 REPLACED: Final = "status"
 """The directory whose files are compared by content, not by size."""
@@ -44,12 +49,48 @@ REPLACED: Final = "status"
 _FAULTS_OF_THE_DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
 
+class View:
+    """Receives what is collected of a run; this one shows nothing."""
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+
+    def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        """New records of a task."""
+
+    def printed(self, task: str, lines: Sequence[str]) -> None:
+        """Lines that a task's program printed, safe to show."""
+
+    def status(self, status: TaskStatus) -> None:
+        """A task's new state."""
+
+    def forget(self, task: str) -> None:
+        """The task's records come again from the first."""
+
+    def gpus(self, use: Mapping[str, float]) -> None:
+        """How busy each task's GPUs are now, a share; from another thread, once a second."""
+
+    def tick(self) -> None:
+        """Time has passed; called at least once a second."""
+
+    def notice(self, line: str) -> None:
+        """One line for the user."""
+
+
+Tick = Callable[[int | None], None]
+"""Called at least once a second, with the global step as far as it is known."""
+
+
 @dataclass(slots=True)
 class Collector:
     """Writes the pieces of one run.
 
     Attributes:
-        root: The run's directory at home.
+        root: The run's directory.
         on_append: Receives path and new bytes of each file that grew.
         on_replace: Receives path and bytes of each file that came whole.
         left: Path to each file that could not be collected.
@@ -66,7 +107,7 @@ class Collector:
         self._sizes.update(sizes_at_home(self.root))
 
     def offsets(self) -> Mapping[str, int]:
-        """Path → bytes that are at home."""
+        """Path → bytes that are collected."""
         return dict(self._sizes)
 
     def accept(self, chunk: Chunk) -> None:
@@ -148,7 +189,7 @@ def task_of(path: str, directory: str, suffix: str) -> str | None:
 
 
 def sizes_at_home(root: Path) -> dict[str, int]:
-    """Path → size of every file of the run that is at home."""
+    """Path → size of every file of the run that is collected."""
     found = {}
     for folder, folders, names in os.walk(root):
         if Path(folder) == root:
@@ -161,3 +202,149 @@ def sizes_at_home(root: Path) -> dict[str, int]:
                 if is_safe(path) and stat.S_ISREG(kind.st_mode):
                     found[path] = kind.st_size
     return found
+
+
+class _Feed:
+    """Passes on what is collected: to the view, and the run's state to `run.json`."""
+
+    def __init__(self, run: OpenRun, view: View) -> None:
+        self._run, self._view = run, view
+        self._readers: dict[str, LineReader] = {}
+        self.printed = PrintedLines(run.run_id, view.printed, view.notice)
+        self.statuses = read_statuses(run.directory, run.info, skip_damaged=True)
+
+    def replay(self) -> None:
+        """Show the view what is collected already, and leave half a line with its reader."""
+        for task in self._run.info.task_names():
+            path = self._run.directory.records(task)
+            if path.is_file():
+                reader = self._readers.setdefault(task, LineReader())
+                self._view.forget(task)  # it may have been followed before
+                with path.open("rb") as file:
+                    while data := file.read(1 << 20):
+                        self._view.records(task, list(reader.feed(data)))
+        for status in self.statuses.values():
+            self._view.status(status)
+
+    def append(self, path: str, data: bytes) -> None:
+        """New bytes of a file that grew."""
+        if task := task_of(path, "logs", ".log"):
+            self.printed.feed(task, data)
+        if task := task_of(path, "tasks", ".jsonl"):
+            records = list(self._readers.setdefault(task, LineReader()).feed(data))
+            if records:
+                self._view.records(task, records)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """All bytes of a file that came whole."""
+        if task := task_of(path, "tasks", ".jsonl"):
+            # The volume no longer holds what came before: the records count anew from here.
+            self._readers.pop(task, None)
+            self._view.forget(task)
+            self.append(path, data)
+        if task := task_of(path, "logs", ".log"):
+            self.printed.forget(task)
+            self.append(path, data)
+        if status := status_in(path, data):
+            self._view.status(status)
+            self.statuses[status.task] = status
+            self._record_state()
+
+    def _record_state(self) -> None:
+        """Write the run's state into `run.json`, but not its end: `finish` decides that."""
+        info = self._run.info
+        if not info.state.ended and not lifecycle.all_ended(info, self.statuses):
+            state = lifecycle.state_under_way(info, self.statuses)
+            if state is not info.state:
+                self._run.update(state=state)
+
+    @property
+    def global_step(self) -> int | None:
+        """The highest global step of a task's status."""
+        steps = (each.global_step for each in self.statuses.values())
+        return max((step for step in steps if step is not None), default=None)
+
+
+def status_in(path: str, data: bytes) -> TaskStatus | None:
+    """The status of a task that a collected file holds; None where it is another file."""
+    if not task_of(path, "status", ".json"):
+        return None
+    return TaskStatus.from_json(data.decode("utf-8", errors="replace"))
+
+
+def collect(
+    run: OpenRun,
+    environment: Environment,
+    view: View,
+    *,
+    follow: bool = False,
+    tick: Tick = lambda _step: None,
+    all_sizes: bool = False,
+    rest: bool = False,
+) -> None:
+    """Collect a run.
+
+    Args:
+        run: Where to.
+        environment: Where from.
+        view: Receives what is collected.
+        follow: Go on until its last task has ended, otherwise stop at what is there now.
+        tick: Called at least once a second, with the global step as far as it is known.
+        all_sizes: Collect files of any size.
+        rest: Collect all files although a task has not written its end: its agent has died.
+
+    Raises:
+        LabError: The environment has gone; what was collected is kept.
+        OSError: The disk is full; what was collected is kept.
+    """
+    feed = _Feed(run, view)
+    feed.replay()
+    collector = Collector(run.directory.path, feed.append, feed.replace)
+    for chunk in environment.ship(
+        run.run_id, collector.offsets(), follow=follow, all_sizes=all_sizes, rest=rest
+    ):
+        if chunk is not None:
+            collector.accept(chunk)
+        view.tick()
+        tick(feed.global_step)
+    feed.printed.close()
+    info = run.info
+    left = tuple(collector.left.values())
+    collected = info.collected or lifecycle.all_ended(info, feed.statuses)
+    if (left, collected) != (info.left, info.collected):
+        run.update(left=left, collected=collected)
+        if collected and not any(each.kept for each in left):
+            with suppress(LabError):  # without the note it may be collected twice: no harm
+                store = run.directory.path.parent.resolve()
+                environment.mark_collected(run.run_id, str(store))
+
+
+def follow(
+    run: OpenRun, environment: Environment, view: View, tick: Tick = lambda _step: None
+) -> None:
+    """Collect the run until it ends; where that breaks off, go on, or collect what is left.
+
+    A stream ends with the one task that it comes through, while the others may train on. The run
+    is given up when the stream breaks off twice and nothing has come in between.
+
+    Raises:
+        LabError: It was given up, or the environment has gone.
+    """
+    before = -1
+    while True:
+        try:
+            collect(run, environment, view, follow=True, tick=tick)
+        except LabError as error:
+            gone = lifecycle.has_gone(environment)
+            now = sum(sizes_at_home(run.directory.path).values())
+            if not gone and now == before:
+                raise
+            before = now
+            view.notice(f"{error.what}; " + ("collecting what it left" if gone else "going on"))
+            if gone:
+                with suppress(LabError):  # the first error names the cause
+                    collect(run, environment, view, tick=tick)
+                lifecycle.abort(run, State.LOST, str(error))
+                raise
+        else:
+            return

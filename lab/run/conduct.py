@@ -12,11 +12,12 @@ from lab.backends import Environment, Say
 from lab.backends.locking import Busy, when_free
 from lab.errors import LabError
 from lab.run import lifecycle
-from lab.run.directory import RunDir
+from lab.run.collect import View, follow
 from lab.run.faulting import Faulting
 from lab.run.homecoming import left_on, say_kept
-from lab.run.lifecycle import NoView, View
+from lab.run.run_info import RunInfo
 from lab.run.standing import PATIENCE_S
+from lab.run.store import OpenRun, RunDir
 from lab.run.summary import Summary
 from lab.run.whereabouts import under_way
 from lab.task.states import State
@@ -25,17 +26,15 @@ from lab.threads import later, signals_blocked, within
 INTERRUPTED: Final = "interrupted"
 
 STOP_S: Final = 9.0
-"""So long a run that was interrupted may save and come home before it is killed, in seconds.
+"""Seconds in which an interrupted run may save and be collected before it is killed.
 
-Its agents give a program 5 s; with the time that it takes to remove what was booted, all is over
-within 15 s."""
+Its agents give a program 5 s. With the time for removing the environment, all ends within 15 s."""
 
 COLLECT_S: Final = 4.0
-"""So long a run that was killed may take to come home, in seconds."""
+"""Seconds in which a killed run may be collected."""
 
 DOWN_S: Final = 30.0
-"""So long a user who has interrupted waits at most for what is taken down, in seconds; it takes two
-where nothing hangs."""
+"""Seconds that the removal of an environment may take after an interrupt; 2 where nothing hangs."""
 
 
 class _StaysUp(Exception):  # noqa: N818  (a state)
@@ -49,10 +48,10 @@ def conduct(
     found: Environment | None,
     keep: bool,
     detach: bool = False,
-    view: Callable[[], AbstractContextManager[View]],
+    view: Callable[[RunInfo], AbstractContextManager[View]],
     say: Say,
 ) -> Summary:
-    """Boot if nothing is up, submit, follow, collect, sum up, and take down what was booted.
+    """Boot if nothing is up, submit, follow, summarize, and remove what was booted.
 
     Args:
         run: What `prepare` created.
@@ -61,7 +60,7 @@ def conduct(
         found: The environment that is up already, or None.
         keep: Whether an environment that this call boots stays up.
         detach: Whether to leave the run, and the environment, as soon as it is submitted.
-        view: Makes the context manager of a view; entered while the run is followed.
+        view: Makes the context manager of a view of a run; entered while it is followed.
         say: Receives progress.
 
     Returns:
@@ -75,30 +74,24 @@ def conduct(
     A run that raises before any agent received it leaves no directory.
     """
     environment = found
-    with run.locked(), signals.as_interrupt():
+    with run.opened() as it, signals.as_interrupt():
         try:
             if environment is None:
                 with signals.deferrable() as defer:
                     environment = boot(defer)
-            lifecycle.enter(run, environment)
+            lifecycle.record_environment(it, environment)
             if detach:
-                _hand_over(run, environment, say)
+                _hand_over(it, environment, say)
                 keep = True
             else:
-                with view() as shown:
-                    _follow(run, environment, shown)
-            return lifecycle.finish(run)
-        except KeyboardInterrupt:
-            with signals.undisturbed(), suppress(OSError):  # the disk may be full, and stay so
-                _give_up(run, environment, State.CANCELLED, INTERRUPTED, say)
-            raise
-        except LabError as error:
-            with signals.undisturbed():
-                _give_up(run, environment, State.FAILED, str(error), say)
-            raise
-        except OSError as error:
-            with signals.undisturbed(), suppress(OSError):
-                _give_up(run, environment, State.FAILED, str(error), say)
+                with view(it.info) as shown:
+                    _follow(it, environment, shown)
+            return lifecycle.finish(it)
+        except (KeyboardInterrupt, LabError, OSError) as error:
+            # The disk may be full, and stay so: that does not hide the first error.
+            hidden = () if isinstance(error, LabError) else (OSError,)
+            with signals.undisturbed(), suppress(*hidden):
+                _give_up(it, environment, error, say)
             raise
         finally:
             if found is None and environment is not None and not keep:
@@ -106,18 +99,18 @@ def conduct(
                     take_down(run, environment, say)
 
 
-def _give_up(
-    run: RunDir, environment: Environment | None, state: State, reason: str, say: Say
-) -> None:
-    """Sum up a run that broke off, or remove its directory if no agent received it."""
-    if run.read().has_started or (environment is not None and _may_hold(environment, run)):
-        lifecycle.give_up(run, state, reason)
+def _give_up(run: OpenRun, environment: Environment | None, error: BaseException, say: Say) -> None:
+    """End a run that broke off, or remove its directory if no agent received it."""
+    interrupted = isinstance(error, KeyboardInterrupt)
+    state = State.CANCELLED if interrupted else State.FAILED
+    if run.info.has_started or (environment is not None and _may_hold(environment, run)):
+        lifecycle.abort(run, state, INTERRUPTED if interrupted else str(error))
     else:
-        run.discard()
+        run.directory.discard()
         say(f"run {run.run_id} did not start; its directory is removed")
 
 
-def _may_hold(environment: Environment, run: RunDir) -> bool:
+def _may_hold(environment: Environment, run: OpenRun) -> bool:
     """Whether an environment has received a run; True where it does not answer."""
     try:
         requests = within(PATIENCE_S, environment.runs)
@@ -126,27 +119,27 @@ def _may_hold(environment: Environment, run: RunDir) -> bool:
     return any(request.run_id == run.run_id for request in requests)
 
 
-def _hand_over(run: RunDir, environment: Environment, say: Say) -> None:
-    """Submit the run, for others to follow; an interrupt ends it all the same."""
+def _hand_over(run: OpenRun, environment: Environment, say: Say) -> None:
+    """Submit the run, for other clients to follow; an interrupt ends it all the same."""
     try:
         with signals.deferred():
             lifecycle.submit(run, environment)
         _describe(run, environment, say)
     except KeyboardInterrupt:
-        _stop(run, environment, NoView())
+        _stop(run, environment, View())
         raise
 
 
-def _follow(run: RunDir, environment: Environment, view: View) -> None:
-    """Submit the run and bring it home; when that breaks off, end it on the volume too."""
+def _follow(run: OpenRun, environment: Environment, view: View) -> None:
+    """Submit the run and follow it; when that breaks off, end it on the volume too."""
     with ExitStack() as ending:
         try:
             with signals.deferred():
                 lifecycle.submit(run, environment)
             _describe(run, environment, view.notice)
-            faulting = Faulting(environment, run.run_id, run.read().faults, view.notice)
+            faulting = Faulting(environment, run.run_id, run.info.spec.faults, view.notice)
             ending.callback(faulting.end)
-            lifecycle.come_home(run, environment, view, faulting.tick)
+            follow(run, environment, view, faulting.tick)
         except KeyboardInterrupt:
             _stop(run, environment, view)
             raise
@@ -156,8 +149,8 @@ def _follow(run: RunDir, environment: Environment, view: View) -> None:
             raise
 
 
-def _describe(run: RunDir, environment: Environment, say: Say) -> None:
-    """Note what the environment was made from; the run goes on where nobody can tell."""
+def _describe(run: OpenRun, environment: Environment, say: Say) -> None:
+    """Record what the environment was made from; the run goes on where that is not known."""
     try:
         lifecycle.describe(run, environment)
     except (LabError, OSError) as error:
@@ -165,10 +158,10 @@ def _describe(run: RunDir, environment: Environment, say: Say) -> None:
         say(f"{what}; what the environment was made from stays unknown")
 
 
-def _stop(run: RunDir, environment: Environment, view: View) -> None:
-    """End a run whose user has interrupted it: gently, and at once where he insists.
+def _stop(run: OpenRun, environment: Environment, view: View) -> None:
+    """End an interrupted run: gently first, and at once after another interrupt or a time limit.
 
-    What takes too long counts as if he had. What comes home until then is kept either way.
+    What is collected until then is kept either way.
     """
     gently = "interrupted: training ends and comes home; Ctrl-C again kills it"
     at_once = "the run is killed; what it left comes home"
@@ -180,7 +173,7 @@ def _stop(run: RunDir, environment: Environment, view: View) -> None:
             with signals.impatient(seconds):
                 view.notice(line)
                 end(run.run_id, INTERRUPTED)
-                lifecycle.come_home(run, environment, view)
+                follow(run, environment, view)
                 return
         except KeyboardInterrupt:
             continue

@@ -23,7 +23,7 @@ from pandas.api.types import union_categoricals
 
 from lab.backends import Say
 from lab.records import FIELDS
-from lab.run.directory import RunDir
+from lab.run.store import RunDir
 from lab.task.results import is_number, is_whole
 
 DAMAGED: Final = "damaged"

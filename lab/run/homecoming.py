@@ -1,26 +1,22 @@
-"""Runs that are on a volume and not, or not wholly, at home: begun without this helper."""
+"""Recovery: collects runs that another client has begun, or has not collected to their end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from lab.backends import Backend, Environment, Say
 from lab.errors import LabError
 from lab.run import lifecycle
-from lab.run.directory import RunDir, RunInfo, safe_run_id
-from lab.run.lifecycle import NoView, View
+from lab.run.collect import View, collect
+from lab.run.collect import follow as follow_to_its_end
+from lab.run.run_info import RunInfo
 from lab.run.standing import GONE
+from lab.run.store import OpenRun, RunDir, safe_run_id
 from lab.run.summary import Summary
 from lab.task.protocol import Request
 from lab.task.states import State
-
-
-@contextmanager
-def unwatched() -> Iterator[View]:
-    """Nobody watches."""
-    yield NoView()
 
 
 def bring_all_home(
@@ -93,7 +89,7 @@ def bring_one_home(
     say: Say,
     *,
     follow: bool = False,
-    view: Callable[[], AbstractContextManager[View]] = unwatched,
+    view: Callable[[RunInfo], AbstractContextManager[View]] = lambda _info: View(),
     all_sizes: bool = False,
 ) -> Summary:
     """Collect what there is of a run; with `run.json` from its request if there is none.
@@ -104,7 +100,7 @@ def bring_one_home(
         home: The directory of all runs.
         say: Receives one line.
         follow: Go on until its last task has ended, otherwise stop at what is there now.
-        view: Makes the context manager of a view; entered while the run comes home.
+        view: Makes the context manager of a view of a run; entered while it is collected.
         all_sizes: Collect files of any size.
 
     Raises:
@@ -117,32 +113,34 @@ def bring_one_home(
         run.write(
             RunInfo.of_request(request, backend=environment.backend, project=environment.project)
         )
-    with run.locked():
-        info = run.read()
-        if info.state.ended and not info.collected and not lifecycle.has_gone(environment):
-            # Somebody gave it up, for a reason that its tasks may know nothing of.
-            info = run.update(state=State.STARTING, reason="", stopped_unix=None)
-        if not info.state.ended:
-            lifecycle.enter(run, environment)
-            lifecycle.describe(run, environment)
-        with view() as shown:
+    with run.opened() as it:
+        _reopen(it, environment)
+        with view(it.info) as shown:
             if follow:
-                lifecycle.come_home(run, environment, shown)
+                follow_to_its_end(it, environment, shown)
             else:
-                lifecycle.bring_home(
-                    run,
-                    environment,
-                    follow=False,
-                    view=shown,
-                    all_sizes=all_sizes,
-                    rest=lifecycle.has_gone(environment),
-                )
-        summary = lifecycle.finish(run)
+                gone = lifecycle.has_gone(environment)
+                collect(it, environment, shown, all_sizes=all_sizes, rest=gone)
+        summary = lifecycle.finish(it)
         if not State(summary.state).ended and lifecycle.has_gone(environment):
-            lifecycle.end_as(run, State.LOST, GONE)
-            summary = lifecycle.finish(run)
+            lifecycle.mark_ended(it, State.LOST, GONE)
+            summary = lifecycle.finish(it)
     say(f"run {run.run_id}: {summary.state}, collected into {run.path}")
     return summary
+
+
+def _reopen(run: OpenRun, environment: Environment) -> None:
+    """Record where a run is that has not ended, or that a client gave up while its tasks live on.
+
+    Raises:
+        LabError: The environment does not answer.
+    """
+    info = run.info
+    if info.state.ended and not info.collected and not lifecycle.has_gone(environment):
+        run.update(state=State.STARTING, reason="", stopped_unix=None)
+    if not run.info.state.ended:
+        lifecycle.record_environment(run, environment)
+        lifecycle.describe(run, environment)
 
 
 def left_on(environment: Environment, home: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""A program of one's own: found, checked, and copied into the run with what it needs."""
+"""A program of the user's own: found, checked, and copied into the run with what it needs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError
-from lab.run.data_files import find_data_files
-from lab.run.python2 import Conversion, convert
-from lab.task.protocol import CLUSTER_FLAGS, Entry
+from lab.run.python_source import SUFFIX, Conversion, check_syntax, cluster_flags
+from lab.task.protocol import Entry, RunSpec
+from lab.task.text import short
 
-SUFFIX: Final = ".py"
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 64 << 20
 """More than this beside a program is no program, but somebody's home directory."""
@@ -25,10 +24,10 @@ _TASK: Final = r"[a-z]+-(?:0|[1-9][0-9]{0,4})"
 _FOR_A_TASK: Final = re.compile(rf"({_TASK})=(.*)", re.DOTALL)
 _NEXT_TASK: Final = re.compile(rf",(?={_TASK}=)")
 
-_DECLARING: Final = ("add_argument", "option")
-_DEFINE: Final = "DEFINE_"
-_OWN_FLAGS: Final = "lab.task"
-"""A program that imports it may use its parser, which knows every flag of the cluster."""
+MAX_DATA_BYTES: Final = 64 << 20
+"""The limit for all data files of a run together."""
+
+_NO_DATA: Final = frozenset({".py", ".pyc"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +43,6 @@ class OwnProgram:
         programs: Task to its program, where each task has its own; else empty.
         data: Data files that a listing names, relative to its directory.
         converted: File to what it became, where a listing is written in Python 2.
-        listing: Whether it is run as it was printed, with TensorFlow 1's API.
-        faithful: Whether a listing's polls of 30 seconds stay as they were.
-        mend: Whether the known faults of printed synchronous programs are mended.
     """
 
     folder: Path
@@ -57,9 +53,10 @@ class OwnProgram:
     programs: Mapping[str, Entry] = field(default_factory=dict)
     data: tuple[Path, ...] = ()
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
-    listing: bool = False
-    faithful: bool = False
-    mend: bool = False
+
+    def complete(self, spec: RunSpec) -> RunSpec:
+        """A specification with what is known of the program."""
+        return replace(spec, own=True, cluster_flags=self.cluster_flags, programs=self.programs)
 
     def copy_to(self, program: Path, data: Path, original: Path) -> None:
         """Copy it; a directory is made where something goes into it.
@@ -135,7 +132,6 @@ def read_program(word: str, *, listing: bool = False, argv: Sequence[str] = ()) 
         programs=several,
         data=find_data_files(first.parent, trees.values(), argv) if listing else (),
         converted=converted,
-        listing=listing,
     )
 
 
@@ -167,160 +163,6 @@ def _paths(word: str) -> dict[str, Path]:
     return found
 
 
-def check_syntax(
-    path: Path, converted: dict[Path, Conversion] | None = None
-) -> Mapping[Path, ast.Module]:
-    """Read a program and all modules of its directory that it comes to import.
-
-    Args:
-        path: The program.
-        converted: Receives what was converted from Python 2, by its path relative to that
-            directory; None: nothing is converted.
-
-    Returns:
-        Their syntax trees, by their paths relative to that directory.
-
-    Raises:
-        InputError: One of them cannot be read, or has a syntax error.
-    """
-    folder, program = path.parent, Path(path.name)
-    trees = {program: _parse(folder, program, converted)}
-    queue = [program]
-    while queue:
-        file = queue.pop()
-        for name in _imported(file, trees[file]):
-            for module in _modules(folder, name):
-                if module not in trees:
-                    trees[module] = _parse(folder, module, converted)
-                    queue.append(module)
-    return trees
-
-
-def cluster_flags(program: ast.Module) -> tuple[str, ...]:
-    """Those flags of the cluster that a program takes, under the names that it has for them.
-
-    A parser refuses flags that it does not know. So a program that declares flags (`argparse`,
-    `tf.app.flags`, `absl.flags`, `click`) is given those of the cluster that it declares; one that
-    declares none, or computes their names, is given all of them.
-    """
-    declares, declared = False, set[str]()
-    for node in ast.walk(program):
-        if isinstance(node, ast.ImportFrom | ast.Import) and _imports_our_parser(node):
-            return tuple(CLUSTER_FLAGS)
-        if isinstance(node, ast.Call) and _declares(node.func):
-            names = _declared(node)
-            if names is None:
-                return tuple(CLUSTER_FLAGS)
-            declares = True
-            declared.update(names)
-    if not declares:
-        return tuple(CLUSTER_FLAGS)
-    taken = []
-    for flag, aliases in CLUSTER_FLAGS.items():
-        taken += [name for name in (flag, *aliases) if name in declared][:1]
-    return tuple(taken)
-
-
-def _imports_our_parser(node: ast.Import | ast.ImportFrom) -> bool:
-    if isinstance(node, ast.ImportFrom):
-        names = [node.module or ""]
-    else:
-        names = [each.name for each in node.names]
-    return any(name == _OWN_FLAGS or name.startswith(f"{_OWN_FLAGS}.") for name in names)
-
-
-def _declares(function: ast.expr) -> bool:
-    name = _name(function)
-    return name in _DECLARING or name.startswith(_DEFINE)
-
-
-def _declared(call: ast.Call) -> set[str] | None:
-    """The flags that a call declares, without dashes; None where their names are computed."""
-    if _name(call.func).startswith(_DEFINE):
-        # The name comes first; behind it stand the default and the help.
-        nodes = call.args[:1] or [each.value for each in call.keywords if each.arg == "name"]
-        names = _texts(nodes)
-        return set(names) or None
-    names = _texts(call.args)
-    if not names:
-        return None
-    # Without dashes it is a positional argument, or what the program itself calls the value.
-    return {name.removeprefix("--") for name in names if name.startswith("--")}
-
-
-def _name(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-
-
-def _texts(nodes: Iterable[ast.expr]) -> list[str]:
-    values = [each.value for each in nodes if isinstance(each, ast.Constant)]
-    return [value for value in values if isinstance(value, str)]
-
-
-def _parse(folder: Path, file: Path, converted: dict[Path, Conversion] | None) -> ast.Module:
-    path = folder / file
-    try:
-        source = path.read_bytes()
-    except FileNotFoundError:
-        mend = "check its path"
-        if "=" in str(path):
-            mend += f"; a task's own program is written worker-0=FILE{SUFFIX}"
-        raise InputError(f"no program {path}", mend) from None
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror})", "check the path and its permissions"
-        ) from error
-    try:
-        return _tree(source, path)
-    except SyntaxError as error:
-        conversion = None if converted is None else convert(source, str(path))
-        if converted is not None and conversion is not None:
-            converted[file] = conversion
-            return _tree(conversion.source, path)
-        place = f"{path}:{error.lineno or 1}:{error.offset or 1}"
-        raise InputError(f"{place}: {error.msg}", "mend the program") from error
-    except (ValueError, RecursionError, MemoryError) as error:  # null bytes; far too deep nesting
-        what = str(error) or "too deeply nested"
-        raise InputError(f"{path}: {what}", "mend the program") from error
-
-
-def _tree(source: bytes, path: Path) -> ast.Module:
-    # Not by `ast.parse` alone: a `return` outside a function is found by the compiler only.
-    compile(source, str(path), "exec", dont_inherit=True)
-    return ast.parse(source, str(path))
-
-
-def _imported(file: Path, tree: ast.Module) -> Iterator[tuple[str, ...]]:
-    """What a module imports, from the directory of the program on: `("pkg", "part")`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (tuple(each.name.split(".")) for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level <= len(file.parent.parts):
-            above = file.parent.parts[: len(file.parent.parts) - node.level + 1]
-            base = (*(above if node.level else ()), *(node.module or "").split("."))
-            base = base if node.module else base[:-1]
-            yield base
-            yield from ((*base, each.name) for each in node.names if each.name != "*")
-
-
-def _modules(folder: Path, name: tuple[str, ...]) -> Iterator[Path]:
-    """The files that Python runs to import a name, outermost package first."""
-    for count in range(1, len(name) + 1):
-        module = Path(*name[:count])
-        if _is_file(folder / module / "__init__.py"):
-            yield module / "__init__.py"
-        elif _is_file(folder / module.with_suffix(SUFFIX)):
-            yield module.with_suffix(SUFFIX)
-            return
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # another user's directory, of the same name as a library
-        return False
-
-
 def _beside(folder: Path, imported: Iterable[Path]) -> list[Path]:
     """Modules and packages in a directory, relative to it; never through links to directories.
 
@@ -340,3 +182,65 @@ def _beside(folder: Path, imported: Iterable[Path]) -> list[Path]:
             "give the program a directory of its own with the modules that it needs",
         )
     return found
+
+
+def find_data_files(
+    folder: Path, programs: Iterable[ast.Module], argv: Sequence[str]
+) -> tuple[Path, ...]:
+    """Find the data files of a listing.
+
+    A file is one of them if a text in the program, or an argument for it, is its name: the path
+    relative to the program's directory, below it. Hidden files, and all that is behind a link to a
+    directory, are left out. A link to a file is followed.
+
+    Args:
+        folder: The program's directory.
+        programs: The program and the modules beside it that it imports.
+        argv: The arguments for the program: `data.csv`, or `--input=data.csv`.
+
+    Returns:
+        Paths relative to the directory, in the order of their names.
+
+    Raises:
+        InputError: A file cannot be read, or they are too large.
+    """
+    names = {
+        node.value
+        for program in programs
+        for node in ast.walk(program)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    names |= {part for word in argv for part in (word, word.partition("=")[2])}
+    files = sorted({Path(name) for name in names if _is_data(folder, Path(name))})
+    _check_data(folder, files)
+    return tuple(files)
+
+
+def _is_data(folder: Path, file: Path) -> bool:
+    if file.is_absolute() or not file.parts or file.suffix in _NO_DATA:
+        return False
+    if any(part.startswith(".") for part in file.parts):
+        return False
+    try:
+        if not (folder / file).is_file():
+            return False
+        return (folder / file.parent).resolve() == folder.resolve() / file.parent
+    except (OSError, ValueError):  # a text is too long for a name, or no name at all
+        return False
+
+
+def _check_data(folder: Path, files: Sequence[Path]) -> None:
+    sizes = {file: (folder / file).stat().st_size for file in files}
+    for file in files:
+        if not os.access(folder / file, os.R_OK):
+            what = f"the data file {short(str(folder / file))} cannot be read"
+            raise InputError(what, "change its permissions")
+    if sum(sizes.values()) <= MAX_DATA_BYTES:
+        return
+    largest = max(files, key=lambda file: sizes[file])
+    raise InputError(
+        f"the data file {short(str(folder / largest))} has {sizes[largest] / (1 << 20):,.0f} MiB;"
+        f" the data files beside a program may have {MAX_DATA_BYTES >> 20} MiB together",
+        "move it to another directory and give the program its absolute path; containers see only"
+        " the project's data/, as /lab/data",
+    )

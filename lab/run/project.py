@@ -9,7 +9,8 @@ from typing import Final
 
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError
-from lab.run.program import OwnProgram, check_syntax, user_path
+from lab.run.program import OwnProgram, user_path
+from lab.run.python_source import check_syntax
 from lab.task.experiments import EXPERIMENTS, Experiment
 from lab.task.text import suggestion
 

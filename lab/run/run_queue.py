@@ -17,12 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from lab.backends import Backend, Environment, Say
-from lab.backends.locking import Busy, locked
-from lab.backends.state_directory import state_directory
+from lab.backends.locking import Busy, locked, state_directory
 from lab.errors import LabError
-from lab.run.collect import task_of
+from lab.run.collect import status_in
 from lab.run.whereabouts import under_way
-from lab.task.protocol import TaskStatus
 
 _POLL_S: Final = 0.5
 _RUNS, _WAITS = "runs", "waits"
@@ -221,9 +219,9 @@ def _follow(environment: Environment, run_id: str) -> None:
     (request,) = (each for each in environment.runs() if each.run_id == run_id)
     going = set(request.tasks())
     for chunk in environment.ship(run_id, {}, follow=True):
-        if chunk is not None and not chunk.fault and task_of(chunk.path, "status", ".json"):
-            status = TaskStatus.from_json(chunk.data.decode("utf-8", errors="replace"))
-            if status.state.ended:
+        if chunk is not None and not chunk.fault:
+            status = status_in(chunk.path, chunk.data)
+            if status is not None and status.state.ended:
                 going.discard(status.task)
         if not going:
             return

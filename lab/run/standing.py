@@ -1,13 +1,11 @@
-"""Where a run stands, told also when nobody follows it any more.
+"""The status of a run, also of one that no client follows any more.
 
-`run.json` tells it as long as somebody follows. When its helper has died, the tasks tell: their
-states lie on the run volume, if that is still there.
+`run.json` has it as long as a client follows. When that client has died, the states of the tasks
+on the run volume have it, if that still exists.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,8 +14,8 @@ from typing import Final
 from lab.backends import Backend, Environment, Say
 from lab.errors import LabError
 from lab.run import lifecycle
-from lab.run.directory import RunDir, RunInfo
-from lab.run.summary import read_statuses
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir, read_statuses
 from lab.run.whereabouts import statuses_of
 from lab.task.protocol import TaskStatus
 from lab.task.states import State
@@ -35,19 +33,41 @@ _YOUNG_S: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a run stands.
+    """The status of a run.
 
     Attributes:
-        state: The run's.
-        reason: Why it stands there; may be empty.
+        info: Its `run.json`, with the state and the reason that are known now.
         statuses: The tasks' states, the newest that are known.
-        note: What is to be done about it; may be empty.
+        note: What the user can do about it; may be empty.
     """
 
-    state: State
-    reason: str
+    info: RunInfo
     statuses: Mapping[str, TaskStatus]
     note: str = ""
+
+    @classmethod
+    def recorded(cls, run: RunDir) -> Standing:
+        """What the run store has of a run.
+
+        Raises:
+            LabError: A file of it cannot be read.
+        """
+        info = run.read()
+        return cls(info, read_statuses(run, info))
+
+    def with_state(self, state: State, reason: str) -> Standing:
+        """The same in another state."""
+        return replace(self, info=replace(self.info, state=state, reason=reason))
+
+    @property
+    def state(self) -> State:
+        """The run's state."""
+        return self.info.state
+
+    @property
+    def reason(self) -> str:
+        """Why it is in this state; may be empty."""
+        return self.info.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,29 +131,27 @@ class Volumes:
 
 
 def standing(run: RunDir, ask: Ask) -> Standing:
-    """Where a run stands; nobody is asked while it is followed, or when all of it is at home.
+    """The status of a run; run volumes are not read while it is followed, or is all collected.
 
     Raises:
-        LabError: `run.json` cannot be read, or nobody can say.
+        LabError: `run.json` cannot be read, or a backend does not answer.
     """
-    info = run.read()
-    at_home = Standing(info.state, info.reason, read_statuses(run, info))
-    if not _unsettled(info) or is_followed(run):
-        return at_home
-    there = ask(info)
+    recorded = Standing.recorded(run)
+    if not _unsettled(recorded.info) or run.is_followed():
+        return recorded
+    there = ask(recorded.info)
     if there is not None:
-        return _from_there(info, there)
-    # It was read before the lock was tried: somebody may have brought it to its end since.
-    info = run.read()
-    at_home = Standing(info.state, info.reason, read_statuses(run, info))
+        return _from_there(recorded.info, there)
+    # Read again: another client may have ended it before the lock was tried.
+    recorded = Standing.recorded(run)
+    info = recorded.info
     if info.state.ended or time.time() - info.started_unix < _YOUNG_S:
-        return at_home
-    reason = GONE if info.has_started else NEVER_BEGAN
-    return replace(at_home, state=State.LOST, reason=reason)
+        return recorded
+    return recorded.with_state(State.LOST, GONE if info.has_started else NEVER_BEGAN)
 
 
 def told(run: RunDir, ask: Ask, say: Say) -> Standing:
-    """The same for a command that only shows it: where nobody can say, a line says that.
+    """The same for a command that only shows it: an unknown status is a warning.
 
     Raises:
         LabError: `run.json` cannot be read.
@@ -141,16 +159,16 @@ def told(run: RunDir, ask: Ask, say: Say) -> Standing:
     try:
         return standing(run, ask)
     except LabError as error:
-        info = run.read()
+        recorded = Standing.recorded(run)
         say(f"run {run.run_id}: where it stands is not known: {error}")
-        return Standing(info.state, info.reason, read_statuses(run, info))
+        return recorded
 
 
 def settle(run: RunDir, ask: Ask) -> None:
-    """Write into `run.json` that a run is lost, where nothing is left that could say more.
+    """Write into `run.json` that a run is lost, where nothing of it is left elsewhere.
 
     Raises:
-        LabError: Somebody follows it, or nobody can say.
+        LabError: Another process follows it, or a backend does not answer.
     """
     if run.read().state.ended:
         return
@@ -158,21 +176,9 @@ def settle(run: RunDir, ask: Ask) -> None:
         pass
     found = standing(run, ask)
     if found.state.ended and not found.note:
-        with run.locked():
-            lifecycle.end_as(run, found.state, found.reason)
-            lifecycle.finish(run)
-
-
-def is_followed(run: RunDir) -> bool:
-    """Whether a living process holds the run: it follows it, or collects it."""
-    descriptor = os.open(run.path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
+        with run.opened() as it:
+            lifecycle.mark_ended(it, found.state, found.reason)
+            lifecycle.finish(it)
 
 
 def states_of(environment: Environment, run_id: str) -> There:
@@ -185,7 +191,7 @@ def states_of(environment: Environment, run_id: str) -> There:
 
 
 def _unsettled(info: RunInfo) -> bool:
-    """Whether what `run.json` says may not be the last word."""
+    """Whether the state in `run.json` may not be final."""
     if not info.state.ended:
         return True
     # A run that ended before it was submitted is on no volume.
@@ -207,8 +213,9 @@ def _from_there(info: RunInfo, there: There) -> Standing:
     collect = f"not collected: `lab collect {info.run_id}`"
     given_up = replace(info, state=State.PENDING, reason="")
     state, reason = lifecycle.verdict(given_up, there.statuses)
+    found = Standing(replace(info, state=state, reason=reason), there.statuses, collect)
     if state.ended:
-        return Standing(state, reason, there.statuses, collect)
+        return found
     if there.gone:
-        return Standing(State.LOST, GONE, there.statuses, collect)
-    return Standing(state, reason, there.statuses, f"nobody follows it: `lab attach {info.run_id}`")
+        return found.with_state(State.LOST, GONE)
+    return replace(found, note=f"nobody follows it: `lab attach {info.run_id}`")

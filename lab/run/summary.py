@@ -1,24 +1,17 @@
-"""`summary.json` and `summary.csv`: what a run came to, from its files alone."""
+"""The summary of a run: `summary.json` and `summary.csv`, written and read."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from lab.errors import LabError
-from lab.run.directory import Left, RunDir, RunInfo
-from lab.run.gpu_use import NO_FIGURES, Figures, read_figures
-from lab.run.progress import TaskProgress, read_progress
-from lab.run.typed import convert
+from lab.run.run_info import Left, convert
+from lab.run.store import RunDir
 from lab.strict_json import dump, parse
-from lab.task.experiments import EXPERIMENTS
 from lab.task.files import read_regular, write_atomically
-from lab.task.protocol import TaskStatus
 from lab.task.states import State
 
 
@@ -179,216 +172,10 @@ class Summary:
         return summary
 
 
-def read_statuses(
-    run: RunDir, info: RunInfo, *, skip_damaged: bool = False
-) -> dict[str, TaskStatus]:
-    """The status of every task that wrote one.
-
-    Args:
-        run: The run.
-        info: Its `run.json`.
-        skip_damaged: Whether one that cannot be read counts as none; a collection replaces it.
-
-    Raises:
-        LabError: One cannot be read; the message names the file and the key.
-    """
-    found = {}
-    for task in info.task_names():
-        path = run.status(task)
-        try:
-            found[task] = convert(parse(read_regular(path)), TaskStatus)
-        except FileNotFoundError:
-            continue
-        except ValueError as error:
-            if not skip_damaged:
-                mend = f"collect it again with `lab collect {run.run_id}`, or move it away"
-                raise LabError(f"{path}: {error}", mend) from error
-    return found
-
-
-def summarize(run: RunDir) -> Summary:
-    """Read a run's files and say what it came to.
-
-    Raises:
-        LabError: `run.json` is missing or unreadable.
-    """
-    info = run.read()
-    return sum_up(run, info, read_statuses(run, info))
-
-
-def sum_up(run: RunDir, info: RunInfo, statuses: Mapping[str, TaskStatus]) -> Summary:
-    """Read the records and samples of a run, and say what it came to with these states."""
-    progress = {task: read_progress(run.records(task), task) for task in info.task_names()}
-    trained = {task: value.trained for task, value in progress.items()}
-    gpus = read_figures(run.gpu_samples, trained)
-    return summary_of(info, statuses, progress, gpus)
-
-
 def write_summary(run: RunDir, summary: Summary) -> None:
     """Write `summary.json` and `summary.csv`."""
     write_atomically(run.path / "summary.csv", summary.to_csv())
     write_atomically(run.summary_path, summary.to_json() + "\n")
-
-
-def summary_of(
-    info: RunInfo,
-    statuses: Mapping[str, TaskStatus],
-    progress: Mapping[str, TaskProgress],
-    gpus: Mapping[str, Figures] = MappingProxyType({}),
-) -> Summary:
-    """Put together what a run came to; a pure function."""
-    workers = [task for task in info.task_names() if not info.is_service(task)]
-    steps = [value.highest for value in progress.values() if value.highest is not None]
-    final = next((value for value in progress.values() if value.probe is not None), None)
-    ended = [status.ended_unix for status in statuses.values() if status.ended_unix is not None]
-    stopped = info.stopped_unix or (max(ended) if ended else None)
-    firsts = [progress[task].first_step_unix for task in workers]
-    known = [first for first in firsts if first is not None]
-    return Summary(
-        run_id=info.run_id,
-        experiment=info.experiment,
-        backend=info.backend,
-        state=info.state.value,
-        reason=info.reason,
-        degraded=info.state is State.SUCCEEDED
-        and any(
-            statuses[task].state is not State.SUCCEEDED for task in workers if task in statuses
-        ),
-        global_step=max(steps) if steps else None,
-        updates_conserved=_conserved(info, final, [progress[task] for task in workers], statuses),
-        updates_lost=_lost(final),
-        steps_redone=_redone(list(progress.values())),
-        resumed_from=info.resumed_from,
-        accuracy=final.final_accuracy if final else None,
-        wall_s=_rounded(stopped - info.started_unix) if stopped else None,
-        first_step_s=(
-            _rounded(max(known) - info.started_unix)
-            if known and len(known) == len(workers)
-            else None
-        ),
-        steps_per_s=_global_rate(list(progress.values())),
-        records_lost=_records_lost(statuses, progress),
-        tasks=[
-            _task(info, task, statuses.get(task), progress[task], gpus.get(task, NO_FIGURES))
-            for task in progress
-        ],
-        results=_results(info, progress),
-        left=list(info.left),
-    )
-
-
-def _results(info: RunInfo, progress: Mapping[str, TaskProgress]) -> list[ResultSummary]:
-    """What was found, task by task, and then what the registry names and nobody has found."""
-    found = [
-        ResultSummary(each.name, task, each.value, each.low, each.high, each.is_as_expected)
-        for task, value in progress.items()
-        for each in value.results.values()
-    ]
-    experiment = None if info.own else EXPERIMENTS.get(info.experiment)
-    if experiment is None or info.state is not State.SUCCEEDED:
-        return found
-    names = {each.name for each in found}
-    missing = [name for name in experiment.results if name not in names]
-    return [*found, *(ResultSummary(name, "", None, None, None, False) for name in missing)]
-
-
-def _conserved(
-    info: RunInfo,
-    final: TaskProgress | None,
-    workers: Sequence[TaskProgress],
-    statuses: Mapping[str, TaskStatus],
-) -> bool | None:
-    """None when the run left nothing to judge by."""
-    if final is None or final.probe_global_step is None:
-        return None
-    if final.probe != final.probe_global_step:
-        return False
-    experiment = None if info.own else EXPERIMENTS.get(info.experiment)
-    if experiment is None or not experiment.steps_add_up or info.resumed_from:
-        return True
-    ends = [statuses[worker.task] for worker in workers if worker.task in statuses]
-    if any(end.attempt or end.state is not State.SUCCEEDED for end in ends):
-        return True  # what such a one did after its last record, nobody knows
-    return sum(worker.local_step or 0 for worker in workers) == final.probe_global_step
-
-
-def _lost(final: TaskProgress | None) -> int | None:
-    if final is None or final.probe is None or final.probe_global_step is None:
-        return None
-    return final.probe_global_step - final.probe
-
-
-def _records_lost(statuses: Mapping[str, TaskStatus], progress: Mapping[str, TaskProgress]) -> int:
-    """For each task the larger of two counts: the agent's own, and the gaps in the numbers.
-
-    Gaps do not show lost derived records, which have no numbers, and no loss at the end.
-    """
-    counted = {task: status.records_lost for task, status in statuses.items()}
-    return sum(max(value.lost, counted.get(task, 0)) for task, value in progress.items())
-
-
-def _redone(tasks: Sequence[TaskProgress]) -> int:
-    """How far the training had been before each time that it was set back, in all."""
-    redone, since = 0, 0.0
-    for resumed, step in sorted(mark for task in tasks for mark in task.resumed):
-        marks = [mark for task in tasks for mark in task.peaks.values()]
-        peaks = [peak for when, peak in marks if since < when <= resumed]
-        redone += max([step, *peaks]) - step
-        since = resumed
-    return redone
-
-
-def _global_rate(tasks: Sequence[TaskProgress]) -> float | None:
-    """None where no task recorded two steps: the times between tasks' only records say nothing."""
-    if all(len(task.global_marks) < 2 for task in tasks):  # noqa: PLR2004
-        return None
-    marks = [mark for task in tasks for mark in task.global_marks]
-    (start, low), (stop, high) = min(marks), max(marks)
-    return _rounded((high - low) / (stop - start)) if stop > start and high > low else None
-
-
-def _task(
-    info: RunInfo,
-    task: str,
-    status: TaskStatus | None,
-    progress: TaskProgress,
-    gpus: Figures,
-) -> TaskSummary:
-    job, _, index = task.rpartition("-")
-    place: Mapping[str, Any] = next((row for row in info.tasks if row.get("task") == task), {})
-    host = info.cluster[job][int(index)].rpartition(":")[0]
-    seconds = None
-    if status and status.started_unix is not None and status.ended_unix is not None:
-        seconds = _rounded(status.ended_unix - status.started_unix)
-    # An agent that is gone with its environment has not written its task's end.
-    is_known = status is not None and (status.state.ended or not info.state.ended)
-    return TaskSummary(
-        task=task,
-        job_name=job,
-        task_index=int(index),
-        node=place.get("node", host),
-        gpus=list(place.get("gpus", ())),
-        state=status.state.value if status and is_known else State.LOST.value,
-        exit_code=status.exit_code if status else None,
-        attempts=status.attempt + 1 if status and status.started_unix is not None else 0,
-        epoch=progress.epoch,
-        local_step=progress.local_step,
-        global_step=progress.global_step,
-        loss=progress.loss,
-        accuracy=progress.accuracy,
-        steps_per_s=_rounded(progress.steps_per_s),
-        time_s=seconds,
-        cause=status.cause.value if status and status.cause else None,
-        gpu_utilisation=_rounded(gpus.utilisation),
-        gpu_memory_bytes=gpus.memory_bytes,
-        gpu_power_w=_rounded(gpus.power_w),
-        diverged_at=progress.diverged_at,
-    )
-
-
-def _rounded(value: float | None) -> float | None:
-    """To a thousandth: clocks and records say no more."""
-    return None if value is None else round(value, 3)
 
 
 def read_summary(path: Path) -> Summary | None:

@@ -1,44 +1,51 @@
-"""What a user sees of a run that is under way: a table that is drawn anew, or lines.
+"""What a user sees of a run that is under way: a live table, lines, or one line that changes.
 
 All that comes from a task is sanitized here, and never read as rich's markup.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, Final
+from typing import IO, Any, Final, Self
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from lab.backends import Say
 from lab.formatting import loss, percent, rate, whole
-from lab.run.cells import state_cell, table
-from lab.run.directory import RunInfo
-from lab.run.gpu_use import cards_of
-from lab.run.lifecycle import View, explain
+from lab.run.collect import View
+from lab.run.gpu_metrics import cards_of, watched
+from lab.run.lifecycle import explain
 from lab.run.printed import prefixed
 from lab.run.progress import TaskProgress
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.run.tables import state_cell, table
 from lab.signals import around_a_stop
 from lab.task.protocol import TaskStatus
-from lab.task.states import State
+from lab.task.states import State, run_state
 from lab.task.text import LONGEST_REASON, bounded, clipped, short, visible
 from lab.threads import signals_blocked
 
 PLAIN_EVERY_S: Final = 5.0
-"""A plain view says at most one line per task in this time, and one at each epoch's end."""
+"""A plain view prints at most one line per task in this time, and one at each epoch's end."""
+
+BRIEF_EVERY_S: Final = 0.5
+"""Seconds between two changes of the line of a brief view."""
 
 SILENT_S: Final = 3.0
-"""A training task that has reported nothing for this long is said to be silent."""
+"""A training task without a record for this long is shown as silent."""
 
 MESSAGE_WIDTH: Final = 20
-"""So much of what a task waits for fits beside its row."""
+"""Characters of a task's message that fit beside its row."""
 
 GPU_FRESH_S: Final = 3.0
-"""What a card did longer ago than this is not what it does now."""
+"""Seconds after which a GPU's sample is too old to be shown."""
 
 _LIVE: Final = (
     ("task", 9), ("state", 9), (">epoch", 5), (">local\nstep", 7), (">global\nstep", 7),
@@ -50,73 +57,85 @@ _LIVE_WITH_GPU: Final = (
     ("task", 8), ("state", 9), (">epoch", 5), (">local\nstep", 6), (">global\nstep", 7),
     (">steps/s", 7), (">loss", 6), (">gpu", 5), ("lag", 10),
 )  # fmt: skip
-"""The same where tasks hold cards: 79 columns, so that they fit a terminal of 80."""
+"""The same where tasks hold GPUs: 79 columns, so that they fit a terminal of 80."""
+
+Draw = Callable[[str], None]
+"""Puts a line into the place of the one before; an empty one makes room for others."""
 
 
-class _Tasks:
-    """What is known of every task, in the cluster's order."""
+class TaskView(View):
+    """A view that knows the newest of every task, in the cluster's order."""
 
     def __init__(self, info: RunInfo) -> None:
-        self.epochs = info.hyperparameters.get("epochs")
-        self.progress = {task: TaskProgress(task) for task in info.task_names()}
-        self.statuses = {task: TaskStatus(task, State.PENDING) for task in self.progress}
-        self.width = max(map(len, self.progress), default=0)
-        self.heard: dict[str, float] = {}
-        self.holds_cards = bool(cards_of(info))
+        self._epochs = info.hyperparameters.get("epochs")
+        self._progress = {task: TaskProgress(task) for task in info.task_names()}
+        self._statuses = {task: TaskStatus(task, State.PENDING) for task in self._progress}
+        self._width = max(map(len, self._progress), default=0)
+        self._updated: dict[str, float] = {}
+        self._holds_gpus = bool(cards_of(info))
         self._gpus: tuple[float, Mapping[str, float]] = (0.0, {})
 
-    def add(self, task: str, records: Iterable[Mapping[str, object]]) -> None:
-        progress = self.progress.setdefault(task, TaskProgress(task))
+    def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
+        """New records of a task."""
+        progress = self._progress.setdefault(task, TaskProgress(task))
         for record in records:
             progress.add(dict(record))
-        self.heard[task] = time.monotonic()
+        self._updated[task] = time.monotonic()
+
+    def status(self, status: TaskStatus) -> None:
+        """A task's new state."""
+        self._statuses[status.task] = status
 
     def forget(self, task: str) -> None:
-        self.progress[task] = TaskProgress(task)
+        """The task's records come again from the first."""
+        self._progress[task] = TaskProgress(task)
 
-    def use(self, use: Mapping[str, float]) -> None:
-        """How busy the cards are now; one assignment, since another thread reads it."""
+    def gpus(self, use: Mapping[str, float]) -> None:
+        """How busy each task's GPUs are now; one assignment, since another thread reads it."""
         self._gpus = (time.monotonic(), use)
 
-    def gpu(self, task: str) -> str:
-        """How busy its cards are; nothing where the newest sample is old."""
+    def _gpu(self, task: str) -> str:
+        """How busy its GPUs are; nothing where the newest sample is old."""
         sampled, use = self._gpus
         return percent(use.get(task)) if time.monotonic() - sampled <= GPU_FRESH_S else ""
 
-    def epoch(self, task: str) -> str:
+    def _epoch(self, task: str) -> str:
         """`3/50`: the epoch that it is in, counted from 1."""
-        epoch = self.progress[task].epoch
+        epoch = self._progress[task].epoch
         if epoch is None:
             return ""
-        return f"{epoch + 1}/{self.epochs}" if isinstance(self.epochs, int) else f"{epoch + 1}"
+        return f"{epoch + 1}/{self._epochs}" if isinstance(self._epochs, int) else f"{epoch + 1}"
 
-    def lag(self, task: str) -> str:
+    def _lag(self, task: str) -> str:
         """What it waits for, how far its gradients are behind, or for how long it is silent."""
-        state = self.statuses[task].state
-        if state.ended or task not in self.heard:
+        state = self._statuses[task].state
+        if state.ended or task not in self._updated:
             return ""
         if state is not State.TRAINING:
-            return clipped(self.progress[task].message, MESSAGE_WIDTH)
-        silent = time.monotonic() - self.heard[task]
+            return clipped(self._progress[task].message, MESSAGE_WIDTH)
+        silent = time.monotonic() - self._updated[task]
         if silent >= SILENT_S:
             return f"silent {silent:.0f} s"
-        staleness = self.progress[task].staleness
+        staleness = self._progress[task].staleness
         if staleness is None:
             return ""
         return "1 update" if staleness == 1 else f"{staleness} updates"
 
 
-class LiveView:
-    """A table that is drawn anew in place: a row for each task, in fixed order."""
+class LiveView(TaskView):
+    """A table that is drawn anew in place: a row for each task, in fixed order.
+
+    A thread of rich's draws four times a second. A terminal that was closed ends nothing.
+    """
 
     def __init__(self, info: RunInfo, console: Console) -> None:
+        super().__init__(info)
         self._title = f"run {info.run_id} on {info.backend}"
-        self._tasks = _Tasks(info)
         self._began = time.monotonic()
         self._console = console
         self._live = self._drawn()
 
-    def __enter__(self) -> LiveView:
+    def __enter__(self) -> Self:
         self.resume()
         return self
 
@@ -125,7 +144,7 @@ class LiveView:
 
     def pause(self) -> None:
         """Take the table away, and give the cursor back."""
-        with suppress(OSError):  # the terminal was closed
+        with suppress(OSError):
             self._live.stop()
 
     def resume(self) -> None:
@@ -145,125 +164,93 @@ class LiveView:
             redirect_stderr=False,
         )
 
-    def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
-        """New records of a task."""
-        self._tasks.add(task, records)
-
     def printed(self, task: str, lines: Sequence[str]) -> None:
-        """Lines of a task's program, above the table; a terminal that was closed ends nothing."""
+        """Lines of a task's program, above the table."""
         text = Text("\n").join(
-            Text.assemble((prefixed(task, self._tasks.width, ""), "dim"), line) for line in lines
+            Text.assemble((prefixed(task, self._width, ""), "dim"), line) for line in lines
         )
         with suppress(OSError):
             self._live.console.print(text)
 
-    def status(self, status: TaskStatus) -> None:
-        """A task's new state."""
-        self._tasks.statuses[status.task] = status
-
-    def forget(self, task: str) -> None:
-        """The task's records come again from the first."""
-        self._tasks.forget(task)
-
-    def gpus(self, use: Mapping[str, float]) -> None:
-        """How busy each task's cards are now."""
-        self._tasks.use(use)
-
-    def tick(self) -> None:
-        """Nothing: a thread of rich's draws four times a second."""
-
     def notice(self, line: str) -> None:
-        """One line above the table; a terminal that was closed ends nothing."""
+        """One line above the table."""
         with suppress(OSError):
             self._live.console.print(Text(bounded(line)))
 
     def _render(self) -> Group:
-        columns = _LIVE_WITH_GPU if self._tasks.holds_cards else _LIVE
+        columns = _LIVE_WITH_GPU if self._holds_gpus else _LIVE
         rows = table(*(name for name, _ in columns))
         for column, (_, width) in zip(rows.columns, columns, strict=True):
             column.min_width = width
         # Where the table is too wide, the last column alone is cut, and one sees that it is.
         rows.columns[-1].no_wrap = False
-        for task, progress in self._tasks.progress.items():
+        for task, progress in self._progress.items():
             rows.add_row(
                 Text(visible(task)),
-                state_cell(self._tasks.statuses[task].state),
-                self._tasks.epoch(task),
+                state_cell(self._statuses[task].state),
+                self._epoch(task),
                 whole(progress.local_step),
                 whole(progress.global_step),
                 rate(progress.steps_per_s),
                 loss(progress.loss),
-                *([self._tasks.gpu(task)] if self._tasks.holds_cards else []),
-                Text(self._tasks.lag(task), no_wrap=True, overflow="ellipsis"),
+                *([self._gpu(task)] if self._holds_gpus else []),
+                Text(self._lag(task), no_wrap=True, overflow="ellipsis"),
             )
         elapsed_s = time.monotonic() - self._began
         return Group(Text(visible(f"{self._title}, {elapsed_s:.0f} s")), rows)
 
 
-class PlainView:
-    """Lines for a file or a pipe: states as they change, and now and then where a task stands."""
+class PlainView(TaskView):
+    """Lines for a file or a pipe: states as they change, and now and then the task's figures.
+
+    A reader who has gone ends nothing.
+    """
 
     def __init__(self, info: RunInfo, stream: IO[str]) -> None:
-        self._tasks = _Tasks(info)
+        super().__init__(info)
         self._stream = stream
-        self._said: dict[str, float] = {}
-        self._epochs: dict[str, int | None] = {}
+        self._printed_at: dict[str, float] = {}
+        self._shown_epochs: dict[str, int | None] = {}
         self._messages: dict[str, str] = {}
-
-    def __enter__(self) -> PlainView:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing to end."""
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
         """New records of a task."""
-        self._tasks.add(task, records)
-        progress = self._tasks.progress[task]
+        super().records(task, records)
+        progress = self._progress[task]
         if progress.local_step is None:
             if progress.message != self._messages.get(task, ""):
                 self._messages[task] = progress.message
                 self.notice(f"{task}: {short(progress.message)}")
             return
         now = time.monotonic()
-        new_epoch = self._epochs.get(task) != progress.epoch
-        if new_epoch or now - self._said.get(task, -PLAIN_EVERY_S) >= PLAIN_EVERY_S:
-            self._epochs[task], self._said[task] = progress.epoch, now
-            self.notice(f"{task}: {self._where(task)}")
+        new_epoch = self._shown_epochs.get(task) != progress.epoch
+        if new_epoch or now - self._printed_at.get(task, -PLAIN_EVERY_S) >= PLAIN_EVERY_S:
+            self._shown_epochs[task], self._printed_at[task] = progress.epoch, now
+            self.notice(f"{task}: {self._figures(task)}")
 
     def printed(self, task: str, lines: Sequence[str]) -> None:
-        """Lines of a task's program; a reader who has gone ends nothing."""
-        text = "\n".join(prefixed(task, self._tasks.width, line) for line in lines)
-        with suppress(OSError):
-            print(text, file=self._stream, flush=True)
+        """Lines of a task's program."""
+        self._print("\n".join(prefixed(task, self._width, line) for line in lines))
 
     def status(self, status: TaskStatus) -> None:
         """A task's new state."""
-        before = self._tasks.statuses.get(status.task)
-        self._tasks.statuses[status.task] = status
+        before = self._statuses.get(status.task)
+        super().status(status)
         if before is None or before.state is not status.state:
             self.notice(f"{status.task}: {short(explain(status), LONGEST_REASON)}")
 
-    def forget(self, task: str) -> None:
-        """The task's records come again from the first."""
-        self._tasks.forget(task)
-
-    def gpus(self, use: Mapping[str, float]) -> None:
-        """How busy each task's cards are now; said with the next line of the task."""
-        self._tasks.use(use)
-
-    def tick(self) -> None:
-        """Nothing: lines come with what they report."""
-
     def notice(self, line: str) -> None:
-        """One line; a reader who has gone ends nothing."""
-        with suppress(OSError):
-            print(bounded(line), file=self._stream, flush=True)
+        """One line."""
+        self._print(bounded(line))
 
-    def _where(self, task: str) -> str:
-        progress = self._tasks.progress[task]
+    def _print(self, text: str) -> None:
+        with suppress(OSError):
+            print(text, file=self._stream, flush=True)
+
+    def _figures(self, task: str) -> str:
+        progress = self._progress[task]
         pairs = (
-            ("epoch", self._tasks.epoch(task)),
+            ("epoch", self._epoch(task)),
             ("local step", whole(progress.local_step)),
             ("global step", whole(progress.global_step)),
             ("loss", loss(progress.loss)),
@@ -271,18 +258,133 @@ class PlainView:
         words = [f"{name} {value}" for name, value in pairs if value]
         if per_s := rate(progress.steps_per_s):
             words.append(f"{per_s} steps/s")
-        if gpu := self._tasks.gpu(task):
+        if gpu := self._gpu(task):
             words.append(f"GPU {gpu}")
         return ", ".join(words)
 
 
+class BriefView(TaskView):
+    """One line for the whole run, which changes; a notice gets a line of its own."""
+
+    def __init__(
+        self,
+        info: RunInfo,
+        draw: Draw,
+        say: Say,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin.
+
+        Args:
+            info: The run.
+            draw: Receives the line, each time that it changes.
+            say: Receives notices.
+            monotonic: Seconds that never run back.
+        """
+        super().__init__(info)
+        self._run_id = info.run_id
+        self._draw, self._say, self._monotonic = draw, say, monotonic
+        self._began = self._drawn = monotonic()
+
+    def printed(self, task: str, lines: Sequence[str]) -> None:
+        """Lines of a task's program."""
+        for line in lines:
+            self.notice(prefixed(task, self._width, line))
+
+    def tick(self) -> None:
+        """Draw the line anew, where the last time is long enough ago."""
+        now = self._monotonic()
+        if now - self._drawn >= BRIEF_EVERY_S:
+            self._drawn = now
+            self._draw(self.line(now - self._began))
+
+    def notice(self, line: str) -> None:
+        """One line for the user."""
+        self._draw("")
+        self._say(line)
+
+    def line(self, elapsed_s: float) -> str:
+        """The run's state and figures.
+
+        Args:
+            elapsed_s: For how long it has been followed, in seconds.
+        """
+        known = [each for each in self._progress.values() if each.highest is not None]
+        furthest = max(known, key=lambda each: each.highest or 0, default=None)
+        state = run_state(each.state for each in self._statuses.values())
+        words = [f"run {self._run_id}: {state.value}"]
+        if furthest is not None:
+            words.append(f"global step {whole(furthest.highest)}")
+            if furthest.epoch is not None:
+                of = f" of {self._epochs}" if isinstance(self._epochs, int) else ""
+                words.append(f"epoch {furthest.epoch + 1}{of}")
+            if furthest.loss is not None:
+                words.append(f"loss {loss(furthest.loss)}")
+        return short(", ".join([*words, f"{elapsed_s:.0f} s"]))
+
+
 @contextmanager
-def watching(run: Callable[[], RunInfo]) -> Iterator[View]:
-    """The view that fits stderr; `run` reads `run.json` when the view is entered."""
+def followed(run: RunDir, info: RunInfo) -> Iterator[View]:
+    """The view that fits stderr, with the run's GPUs sampled meanwhile."""
+    with watching(info) as view, watched(run, info, view):
+        yield view
+
+
+@contextmanager
+def watching(info: RunInfo) -> Iterator[View]:
+    """The view that fits stderr."""
     console = Console(stderr=True)
     if console.is_terminal and not console.is_dumb_terminal:
-        with LiveView(run(), console) as live, around_a_stop(live.pause, live.resume):
+        with LiveView(info, console) as live, around_a_stop(live.pause, live.resume):
             yield live
     else:
-        with PlainView(run(), sys.stderr) as plain:
-            yield plain
+        yield PlainView(info, sys.stderr)
+
+
+@contextmanager
+def brief(info: RunInfo, say: Say) -> Iterator[BriefView]:
+    """A view in which stderr, or the notebook, shows one line that changes."""
+    draw = _drawing(sys.stderr)
+    try:
+        yield BriefView(info, draw, say)
+    finally:
+        draw("")
+
+
+def _drawing(stream: IO[str]) -> Draw:
+    """How a line is put into the place of the one before, here.
+
+    In a notebook its output changes; on a terminal the line does. A file or a pipe gets none.
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if hasattr(shell, "kernel"):
+        return _in_notebook()
+    if not stream.isatty():
+        return lambda _line: None
+
+    def on_terminal(line: str) -> None:
+        with suppress(OSError):  # the terminal was closed
+            width = shutil.get_terminal_size().columns - 1
+            stream.write(f"\r\x1b[K{clipped(line, width)}")
+            stream.flush()
+
+    return on_terminal
+
+
+def _in_notebook() -> Draw:
+    """A piece of a cell's output that is changed in place: what is saved is the last line."""
+    handle: Any = None
+
+    def draw(line: str) -> None:
+        nonlocal handle
+        from IPython.display import display  # noqa: PLC0415  (it is there: it runs this)
+
+        if not line:  # notices have a place of their own
+            return
+        shown = {"text/plain": line}
+        if handle is None:
+            handle = display(shown, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            handle.update(shown, raw=True)
+
+    return draw

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from lab.backends import Backend, Environment
 from lab.backends.choose import environments, left
-from lab.errors import InputError, LabError
-from lab.run.collect import task_of
-from lab.run.directory import LAST, RunDir, RunInfo, all_runs, resolve
+from lab.errors import InputError
+from lab.run.collect import status_in
+from lab.run.store import LAST, RunDir, infos, resolve
 from lab.task.protocol import Request, TaskStatus
 
 
@@ -58,13 +58,9 @@ def find(word: str, home: Path, among: Sequence[Environment], here: str | None) 
         InputError: No run, or several, fit; or it is not clear whose last one is meant.
         LabError: A run volume that had to be asked cannot be read.
     """
-    at_home: dict[str, RunInfo] = {}
-    damaged: dict[str, RunDir] = {}
-    for run in all_runs(home):
-        try:
-            at_home[run.run_id] = run.read()
-        except (LabError, OSError):
-            damaged[run.run_id] = run
+    stored = infos(home)
+    at_home = {run.run_id: info for run, info in stored.items() if info is not None}
+    damaged = {run.run_id: run for run, info in stored.items() if info is None}
     where = "any environment"
     if word == LAST:
         asked = _of_here(among, here)
@@ -122,15 +118,14 @@ def _runs(among: Sequence[Environment]) -> dict[str, tuple[Request, Environment]
 
 
 def statuses_of(environment: Environment, run_id: str) -> dict[str, TaskStatus]:
-    """Where every task of a run stands, by its name.
+    """The status of every task of a run, by its name.
 
     Raises:
         LabError: There is no such run, or its volume cannot be read.
     """
     found: dict[str, TaskStatus] = {}
     for chunk in environment.ship(run_id, {}, follow=False):
-        if chunk is not None and not chunk.fault and task_of(chunk.path, "status", ".json"):
-            status = TaskStatus.from_json(chunk.data.decode("utf-8", errors="replace"))
+        if chunk is not None and not chunk.fault and (status := status_in(chunk.path, chunk.data)):
             found[status.task] = status
     return found
 

@@ -12,7 +12,7 @@ from scipy import stats
 
 from lab.statistics import mean_with_ci
 from lab.sweep.grid import settings
-from lab.sweep.made import Made, names
+from lab.sweep.results import RunResult, names
 
 Table = NDArray[np.float64]
 
@@ -74,7 +74,7 @@ class Trend:
     repeats: int
 
 
-def means(made: Sequence[Made]) -> list[Setting]:
+def means(made: Sequence[RunResult]) -> list[Setting]:
     """A row for each setting that was run."""
     found = []
     for values in settings([each.point for each in made]):
@@ -102,7 +102,7 @@ def mean(values: Sequence[float]) -> Mean:
     return Mean(middle, half if len(values) > 1 else None, len(values))
 
 
-def trends(made: Sequence[Made], along: str) -> Iterator[Trend]:
+def trends(made: Sequence[RunResult], along: str) -> Iterator[Trend]:
     """What grows or falls with a quantity whose values are numbers.
 
     By ranks, because nothing says that it does so in a straight line, and repeat by repeat, because

@@ -8,7 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lab.config import Cluster
 from lab.config.model import MAX_TASKS
+from lab.config.validation import Parts, check
 from lab.errors import InputError
 from lab.task.experiments import Experiment
 from lab.task.text import short, suggestion
@@ -16,6 +18,7 @@ from lab.task.text import short, suggestion
 WORKERS: Final = "workers"
 """The one quantity that is no flag of a program: how many tasks job `worker` has."""
 
+_JOB: Final = "worker"
 _FORM: Final = "NAME=VALUE,VALUE; …, such as workers=1,2,4; learning_rate=0.1,1"
 
 Over = Mapping[str, tuple[str, ...]]
@@ -139,3 +142,30 @@ def settings(points: Sequence[Point]) -> list[dict[str, str]]:
         if dict(point.values) not in found:
             found.append(dict(point.values))
     return found
+
+
+def with_workers(cluster: Cluster, count: int) -> Cluster:
+    """The same cluster with another number of workers, dealt round-robin to the same nodes.
+
+    Args:
+        cluster: A valid config with the job `worker`.
+        count: The number of workers, 1 or more.
+
+    Raises:
+        InputError: It has no such job, or that number does not fit.
+    """
+    job = cluster.jobs.get(_JOB)
+    if job is None:
+        raise InputError(f"{cluster.name!r} has no job {_JOB!r} to vary", "leave out workers")
+    nodes = tuple(itertools.islice(itertools.cycle(job.on), count))
+    jobs = {**cluster.jobs, _JOB: job.model_copy(update={"on": nodes})}
+    # Validated anew: a mere copy would keep the old digest.
+    parts = {name: getattr(cluster, name) for name in Cluster.model_fields}
+    changed = Cluster.model_validate({**parts, "jobs": jobs})
+    problem = next(check(Parts.of(changed)), None)
+    if problem is not None:
+        raise InputError(
+            f"{cluster.name!r} cannot have {count} workers: {problem.text()}",
+            "take fewer, or change the description",
+        )
+    return changed

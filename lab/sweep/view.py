@@ -11,14 +11,14 @@ from typing import Any, Final
 from rich.table import Table
 
 from lab.formatting import fixed, p_value
-from lab.run.cells import table_of
+from lab.run.tables import table_of
 from lab.sweep.figures import Mean, Setting, Trend
-from lab.sweep.made import Made, names
+from lab.sweep.results import RunResult, names
 
 SIGNIFICANT: Final = 0.05
 
 
-def settings_table(made: Sequence[Made], settings: Sequence[Setting]) -> Table:
+def settings_table(made: Sequence[RunResult], settings: Sequence[Setting]) -> Table:
     """A row for each setting: its values, its runs, and each figure's mean with its interval."""
     figures = names(made)
     heads = [*settings[0].values, ">runs", *(f">{name}" for name in figures)]
@@ -81,7 +81,7 @@ def word(trend: Trend) -> str:
     return "rises" if trend.rho > 0 else "falls"
 
 
-def as_json(made: Sequence[Made], settings: Iterable[Setting], trends: Iterable[Trend]) -> Any:  # noqa: ANN401
+def as_json(made: Sequence[RunResult], settings: Iterable[Setting], trends: Iterable[Trend]) -> Any:  # noqa: ANN401
     """All of it, for a program."""
     return {
         "runs": [
@@ -101,7 +101,7 @@ def as_json(made: Sequence[Made], settings: Iterable[Setting], trends: Iterable[
     }
 
 
-def as_csv(made: Sequence[Made]) -> str:
+def as_csv(made: Sequence[RunResult]) -> str:
     """A row for each run, below a row of names."""
     text = io.StringIO()
     columns = ["run_id", "state", *made[0].point.values, "repeat", *names(made)]

@@ -80,19 +80,19 @@ class Autorun:
         start, faults = terms.get("start", {}), terms.get("faults", [])
         words = arguments("LAB_RUN", text)
         request = request_of("LAB_RUN", words, cluster, environ.get("LAB_TENSORFLOW_VERSION", ""))
-        experiment = EXPERIMENTS[request.experiment]
+        experiment = EXPERIMENTS[request.spec.experiment]
         try:
             drawn = resolve_all([*map(parse, (*experiment.faults, *faults))], nodes)
         except ValueError as error:
             raise OnceError(f"LAB_RUN_TERMS: {error}") from error
         digest = hashlib.sha256(json.dumps([words, start, faults]).encode()).hexdigest()
-        asked = replace(
-            request,
-            args=with_seed(experiment, request.args),
+        spec = replace(
+            request.spec,
+            args=with_seed(experiment, request.spec.args),
             start=start,
             faults=tuple(fault.text for fault in drawn if not fault.kind.on_network),
-            autorun=digest,
         )
+        asked = replace(request, spec=spec, autorun=digest)
         return cls(asked, digest, tuple(each.text for each in drawn if each.kind.on_network))
 
 
@@ -135,7 +135,7 @@ def train(autorun: Autorun, volume: Volume, say: Print, sleep: Callable[[float],
     if last is not None:
         request = _resumed(volume, last, request, say)
     _submit(volume, request, say, sleep)
-    say(f"run {request.run_id}: {shlex.join((request.experiment, *request.args))}")
+    say(f"run {request.run_id}: {shlex.join((request.spec.experiment, *request.spec.args))}")
     _follow(volume, request, sleep)
     return request
 
@@ -163,8 +163,8 @@ def _resumed(volume: Volume, last: Request, request: Request, say: Print) -> Req
     if not has_checkpoint(source):
         say(f"run {last.run_id} was interrupted and left no checkpoint: it starts anew")
         return request
-    experiment = EXPERIMENTS[last.experiment]
-    args = last.args
+    experiment = EXPERIMENTS[last.spec.experiment]
+    args = last.spec.args
     if experiment.steps_add_up:
         parameters = defaults(experiment) | hyperparameters(experiment, args)
         args += global_end(parameters, len(last.cluster.get("worker", ())), _training_images)
@@ -172,7 +172,8 @@ def _resumed(volume: Volume, last: Request, request: Request, say: Print) -> Req
     shutil.rmtree(incoming, ignore_errors=True)
     copy_checkpoints(source, incoming / "checkpoints")
     say(f"run {last.run_id} was interrupted: {request.run_id} resumes from its checkpoint")
-    return replace(request, args=args, resumed_from=last.run_id)
+    spec = replace(request.spec, args=args, resumed_from=last.run_id)
+    return replace(request, spec=spec)
 
 
 def _training_images() -> int:
@@ -189,7 +190,7 @@ def _submit(volume: Volume, request: Request, say: Print, sleep: Callable[[float
             submit(volume, request)
         except VolumeBusy as busy:
             if busy.run_id != shown:
-                say(f"run {busy.run_id} is under way; {request.experiment} starts after it")
+                say(f"run {busy.run_id} is under way; {request.spec.experiment} starts after it")
             shown = busy.run_id
             sleep(_POLL_S)
         else:
@@ -210,14 +211,14 @@ def report(volume: Volume, request: Request) -> Iterator[str]:
     state, guilty = outcome(request, statuses)
     missed = []
     if state is State.SUCCEEDED:
-        missed = unexpected(records.values(), EXPERIMENTS[request.experiment].results)
+        missed = unexpected(records.values(), EXPERIMENTS[request.spec.experiment].results)
     for task in guilty[:1]:
         yield f"{task}: {short(statuses[task].reason, LONGEST_REASON)}"
     for name in missed:
         yield f"not as expected: {short(name)}"
     yield f"run {request.run_id}: {State.FAILED if missed else state}"
     yield f"collect it:   python -m lab collect {request.run_id}"
-    yield f"train again:  python -m lab run {request.experiment}"
+    yield f"train again:  python -m lab run {request.spec.experiment}"
 
 
 def _row(status: TaskStatus, records: Path) -> tuple[str, ...]:

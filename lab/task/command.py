@@ -17,36 +17,36 @@ from lab.task.protocol import CLUSTER_FLAGS, DATA_DIR, Entry, Request, Volume
 def program_path(place: Place, request: Request) -> Path:
     """Where the task's program lies: with the run if it is the user's own, else in the scripts."""
     program = _entry(place, request).program
-    if request.own:
+    if request.spec.own:
         return Volume(place.runs).program(request.run_id) / program
     return place.scripts / program
 
 
 def _entry(place: Place, request: Request) -> Entry:
     """What the task starts; an execution starts no command for a task that has no program."""
-    return request.entry(place.task) or Entry(request.program, request.cluster_flags)
+    return request.spec.entry(place.task) or Entry(request.spec.program, request.spec.cluster_flags)
 
 
 def argv(place: Place, request: Request) -> list[str]:
     """The command line: the cluster's flags that the program knows, then its own."""
     # A printed program reads the data as if it had just come: it is told by DATA_DIR.
-    given = request.data_dir and not request.listing
-    data = [f"--data_dir={place.data / request.data_dir}"] if given else []
+    given = request.spec.data_dir and not request.spec.listing
+    data = [f"--data_dir={place.data / request.spec.data_dir}"] if given else []
     return [
         sys.executable,
         *_runner(request),
         str(program_path(place, request)),
         *_cluster_flags(place, request),
         *data,
-        *request.args,
+        *request.spec.args,
     ]
 
 
 def _runner(request: Request) -> list[str]:
     """What stands before a printed program: the module that gives it TensorFlow 1."""
-    if not request.listing:
+    if not request.spec.listing:
         return []
-    switches = {"--faithful": request.faithful, "--mend": request.mend}
+    switches = {"--faithful": request.spec.faithful, "--mend": request.spec.mend}
     return ["-m", "lab.task.heritage", *(name for name, given in switches.items() if given)]
 
 
@@ -71,18 +71,18 @@ def environ(
     word = Volume(place.runs).start(request.run_id, place.task)
     config = {"cluster": request.cluster, "task": {"type": place.job, "index": place.index}}
     return {
-        **(_OF_OWN_PROGRAMS if request.own else _of_experiments(kept, place.tensorflow)),
+        **(_OF_OWN_PROGRAMS if request.spec.own else _of_experiments(kept, place.tensorflow)),
         **kept,
         **_no_proxy(request, kept),
         **_for_python(inherited),
-        **({DATA_DIR: str(place.data / request.data_dir)} if request.data_dir else {}),
+        **({DATA_DIR: str(place.data / request.spec.data_dir)} if request.spec.data_dir else {}),
         **({} if _is_alone(request) else {"TF_CONFIG": json.dumps(config)}),
         "LAB_TASK": place.task,
         "LAB_RUN_ID": request.run_id,
         "LAB_ATTEMPT": str(attempt),
         "LAB_RUN_DIR": str(Volume(place.runs).run(request.run_id)),
         # Nobody gives a program of the user's own the word: it begins at once, as by hand.
-        **({"LAB_START": str(word)} if request.waits else {}),
+        **({"LAB_START": str(word)} if request.spec.waits else {}),
     }
 
 
@@ -117,7 +117,7 @@ def _of_experiments(inherited: Mapping[str, str], tensorflow: str) -> dict[str, 
 
 def _is_alone(request: Request) -> bool:
     """Whether it is a printed program without a cluster; Estimator would take one for a cluster."""
-    return request.listing and len(request.tasks()) == 1
+    return request.spec.listing and len(request.tasks()) == 1
 
 
 def _no_proxy(request: Request, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -63,16 +63,16 @@ class Execution:
         self._stopping = Stopping()
         self._statuses = Statuses(self._volume, request.run_id, request.tasks())
         peers = [task for task in request.tasks() if task != place.task]
-        self._pulses = Pulses(self._volume, peers, patient=request.restarts > 0)
+        self._pulses = Pulses(self._volume, peers, patient=request.spec.restarts > 0)
         self._gate = Gate(request, place.task)
         self._disturbances = Disturbances(
-            request.faults,
+            request.spec.faults,
             task=place.task,
             node=place.node,
             volume=self._volume,
             run_id=request.run_id,
         )
-        self._stall = Stall(request.stall_s, request.others(), counts=request.waits)
+        self._stall = Stall(request.spec.stall_s, request.others(), counts=request.spec.waits)
         self._program: Program | ForkedProgram | None = None
         self._output: Output | None = None
         # An agent that has come back goes on with what the one before it has left.
@@ -109,7 +109,7 @@ class Execution:
     @property
     def is_waiting(self) -> bool:
         """Whether its program is ready, and waits for the others to be."""
-        return self._now.state is State.READY and bool(self._waits_for) and self._request.waits
+        return self._now.state is State.READY and bool(self._waits_for) and self._request.spec.waits
 
     @property
     def tasks(self) -> int:
@@ -138,7 +138,7 @@ class Execution:
         if self._stopping.verdict is not None:
             self._end(self._stopping.verdict)
             return
-        if self._request.entry(self._place.task) is None:
+        if self._request.spec.entry(self._place.task) is None:
             self._end(Verdict(State.SUCCEEDED, "it has no program in this run"))
             return
         path = command.program_path(self._place, self._request)
@@ -176,7 +176,7 @@ class Execution:
                 states = {status.state for status in seen.values()}
                 # Where one has ended, the next end is near, and a service has to hear of the last.
                 self._is_steady = (
-                    not self._request.faults
+                    not self._request.spec.faults
                     and State.TRAINING in states
                     and not any(state.ended for state in states)
                 )
@@ -187,7 +187,7 @@ class Execution:
 
     def leave(self, reason: str, *, grace_s: float = GRACE_S) -> None:
         """End the program because this agent is told to go, and may not come back."""
-        self._leaves = self._now.attempt < self._request.restarts
+        self._leaves = self._now.attempt < self._request.spec.restarts
         self.stop(Verdict(State.CANCELLED, reason, Cause.INTERRUPTED), grace_s=grace_s)
 
     def stop(self, verdict: Verdict, *, grace_s: float = GRACE_S) -> None:
@@ -265,7 +265,7 @@ class Execution:
     def _let_train(self, seen: Mapping[str, TaskStatus]) -> None:
         """Give the program the word to train as soon as it may."""
         word = self._volume.start(self.run_id, self._place.task)
-        if self._output is None or not self._request.waits or word.exists():
+        if self._output is None or not self._request.spec.waits or word.exists():
             at = None if self._now.state is State.TRAINING else self._gate.joins_at(seen)
             self._waits_for = ""
             self._joins_at = f"joins at step {at:,}" if at else ""
@@ -292,7 +292,7 @@ class Execution:
         """Begin a further attempt, which gets a word of its own."""
         with contextlib.suppress(OSError):  # what fails to be written is told
             self._volume.start(self.run_id, self._place.task).unlink(missing_ok=True)
-        peers = self._statuses.refresh().values() if self._request.gang else ()
+        peers = self._statuses.refresh().values() if self._request.spec.gang else ()
         attempt = max([self._now.attempt + 1, *(peer.attempt for peer in peers)])
         self._status.write(
             TaskStatus(
@@ -378,7 +378,7 @@ class Execution:
 
     def _serves(self) -> bool:
         # A cluster of services only has nobody to wait for: there each ends by itself.
-        return self._request.is_service(self._place.task) and bool(self._request.others())
+        return self._request.spec.is_service(self._place.task) and bool(self._request.others())
 
     def _others_ended(self, seen: Mapping[str, TaskStatus]) -> bool:
         return all(seen[task].state.ended for task in self._request.others())

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lab.task.flags import amount, boolean, one_of, positive, rate, share, whole
 from lab.task.policy import FAIL, RESTARTS, OnFailure, Policy
+
+if TYPE_CHECKING:
+    from lab.task.protocol import RunSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,11 @@ def misfit(wanted: Experiment, tasks: Mapping[str, int]) -> str:
         if job not in wanted.jobs:
             return f"has no use for the job {job!r}"
     return ""
+
+
+def registered(spec: RunSpec) -> Experiment | None:
+    """The experiment that a run trains; None where it is a program of the user's own."""
+    return None if spec.own else EXPERIMENTS.get(spec.experiment)
 
 
 Flags = Mapping[str, ProgramFlag]

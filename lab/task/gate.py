@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from lab.task.experiments import EXPERIMENTS
+from lab.task.experiments import registered
 from lab.task.protocol import Request, TaskStatus
 from lab.task.states import ENDED, State
 from lab.task.when import When, parse_when
@@ -26,7 +26,7 @@ def start_together(request: Request, states: Mapping[str, TaskStatus]) -> bool:
     Once one of them has succeeded, nobody would be there for the others to start with.
     """
     done = any(states[task].state is State.SUCCEEDED for task in request.others())
-    return request.gang and not done
+    return request.spec.gang and not done
 
 
 def highest_step(request: Request, states: Mapping[str, TaskStatus]) -> int | None:
@@ -47,7 +47,7 @@ class Gate:
     ) -> None:
         self._request = request
         self._task = task
-        self._schedule = {name: parse_when(text) for name, text in request.start.items()}
+        self._schedule = {name: parse_when(text) for name, text in request.spec.start.items()}
         self._monotonic = monotonic
         self._began = self._looked = monotonic()
         self._late_s = 0.0
@@ -63,7 +63,7 @@ class Gate:
         A program that knows to wait is started before its step has come, and then joins at it.
         """
         when = self._when(states)
-        if when is None or (when.steps is not None and self._request.waits):
+        if when is None or (when.steps is not None and self._request.spec.waits):
             return self._together(states)
         return self._has_come(when, states) and self._together(states)
 
@@ -81,7 +81,7 @@ class Gate:
     def joins_at(self, states: Mapping[str, TaskStatus]) -> int | None:
         """The global step that its program has to wait for by itself once it may train, if any."""
         when = self._when(states)
-        experiment = None if self._request.own else EXPERIMENTS.get(self._request.experiment)
+        experiment = registered(self._request.spec)
         return when.steps if when and experiment and experiment.joins_at_step else None
 
     def waits_for(self, states: Mapping[str, TaskStatus]) -> str:
@@ -110,7 +110,7 @@ class Gate:
             self._late_s = 0.0
             return False
         self._late_s += passed
-        patience = self._request.ready_s
+        patience = self._request.spec.ready_s
         return bool(patience) and self._late_s >= patience and missing[0] == self._task
 
     def _blamed_first(self) -> list[str]:
@@ -118,7 +118,7 @@ class Gate:
         chief = self._request.chief
         return sorted(
             self._request.tasks(),
-            key=lambda task: (not self._request.is_service(task), task != chief),
+            key=lambda task: (not self._request.spec.is_service(task), task != chief),
         )
 
     def _somebody_comes_later(self, states: Mapping[str, TaskStatus]) -> bool:
@@ -128,7 +128,7 @@ class Gate:
             for task in self._request.tasks()
             if task not in self._schedule
             or task == self._request.chief
-            or self._request.is_service(task)
+            or self._request.spec.is_service(task)
         ]
         return any(states[task].state is State.PENDING for task in needed)
 

@@ -48,7 +48,7 @@ class Inbox:
             path = self._volume.status(request.run_id, self._task)
             status = read_status(path, self._task)
             if status.state is State.PENDING or (
-                not status.state.ended and status.attempt < request.restarts
+                not status.state.ended and status.attempt < request.spec.restarts
             ):
                 waiting.append(request)
                 continue

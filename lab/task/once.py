@@ -9,7 +9,7 @@ from lab.task.experiments import EXPERIMENTS, misfit
 from lab.task.place import Place
 from lab.task.policy import outcome
 from lab.task.presence import Pulses
-from lab.task.protocol import READY_S, Request, Volume, new_run_id
+from lab.task.protocol import READY_S, Request, RunSpec, Volume, new_run_id
 from lab.task.results import unexpected
 from lab.task.states import State
 from lab.task.statuses import Statuses
@@ -70,15 +70,8 @@ def request_of(
         )
     return Request(
         run_id=new_run_id(name),
-        experiment=name,
-        program=experiment.program,
-        args=(*experiment.args, *flags),
+        spec=RunSpec(name, args=tuple(flags), ready_s=READY_S).completed(experiment),
         cluster=cluster,
-        services=experiment.services,
-        ready_s=READY_S,
-        gang=experiment.gang,
-        on_failure=experiment.policy.on_failure,
-        restarts=experiment.policy.restarts,
     )
 
 
@@ -105,8 +98,9 @@ class Verdict:
             return None
         state, _ = outcome(self._request, states)
         if state is State.SUCCEEDED:
-            run_id, wanted = self._request.run_id, EXPERIMENTS[self._request.experiment].results
-            records = [self._volume.records(run_id, task) for task in self._request.tasks()]
+            request = self._request
+            records = [self._volume.records(request.run_id, task) for task in request.tasks()]
+            wanted = EXPERIMENTS[request.spec.experiment].results
             self._unexpected = unexpected(records, wanted)
         return int(state is not State.SUCCEEDED or bool(self._unexpected))
 

@@ -7,9 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lab.task.states import State, run_state
+
+if TYPE_CHECKING:
+    from lab.task.protocol import RunSpec
 
 
 class OnFailure(StrEnum):
@@ -81,22 +84,19 @@ class Ended(Protocol):
 class Asked(Protocol):
     """What was asked for, as far as it matters here."""
 
-    def is_service(self, task: str) -> bool:
-        """Whether this task serves the others."""
+    @property
+    def spec(self) -> RunSpec:
+        """The user's specification."""
 
     @property
     def chief(self) -> str | None:
         """The task that initializes and saves, if any."""
 
-    @property
-    def on_failure(self) -> OnFailure:
-        """What the others do when a task fails."""
-
 
 def can_do_without(asked: Asked, task: str) -> bool:
     """Whether the run goes on when this task has failed."""
-    free = not asked.is_service(task) and task != asked.chief
-    return free and asked.on_failure is OnFailure.CONTINUE
+    free = not asked.spec.is_service(task) and task != asked.chief
+    return free and asked.spec.on_failure is OnFailure.CONTINUE
 
 
 def outcome(asked: Asked, statuses: Mapping[str, Ended]) -> tuple[State, list[str]]:
@@ -119,7 +119,7 @@ def outcome(asked: Asked, statuses: Mapping[str, Ended]) -> tuple[State, list[st
 
 
 def _harmless(asked: Asked, task: str, state: State) -> bool:
-    if state is State.CANCELLED and asked.is_service(task):
+    if state is State.CANCELLED and asked.spec.is_service(task):
         return True
     return state is not State.SUCCEEDED and can_do_without(asked, task)
 

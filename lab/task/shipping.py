@@ -89,7 +89,7 @@ def ship(
         yield Chunk("request.json", None, text)
     tails = [_Tail(volume.run(run_id), path, offsets) for path in _appended(request)]
     statuses = Statuses(volume, run_id, request.tasks())
-    pulses = Pulses(volume, request.tasks(), patient=request.restarts > 0)
+    pulses = Pulses(volume, request.tasks(), patient=request.spec.restarts > 0)
     shipped: dict[str, TaskStatus] = {}
     read_only = _ReadOnly(volume.root)
     ticked = time.monotonic()

@@ -80,9 +80,9 @@ class Starter:
 
     def why_not(self, request: Request) -> str | None:
         """Why a program is not forked, as far as the request and its source tell."""
-        if request.listing:
+        if request.spec.listing:
             return "a printed program gets TensorFlow 1"
-        if request.own:
+        if request.spec.own:
             return "a program of one's own gets TensorFlow as it is"
         if self._place.gpus != "none":
             return "it has graphics cards"

@@ -105,9 +105,9 @@ def may_start_again(request: Request, mine: TaskStatus, seen: Mapping[str, TaskS
     Of tasks that start together, those that the others need cannot, once one of them has succeeded:
     what it would have to do with them, nobody does any more.
     """
-    needed = request.is_service(mine.task) or mine.task == request.chief
-    too_late = request.gang and needed and not start_together(request, seen)
-    return mine.attempt < request.restarts and not too_late
+    needed = request.spec.is_service(mine.task) or mine.task == request.chief
+    too_late = request.spec.gang and needed and not start_together(request, seen)
+    return mine.attempt < request.spec.restarts and not too_late
 
 
 def failed(code: int, output: Output, *, oom: bool) -> Verdict:
@@ -131,7 +131,7 @@ def failed(code: int, output: Output, *, oom: bool) -> Verdict:
 
 def late(request: Request, mine: TaskStatus, output: Output | None) -> Verdict:
     """A program that did not get ready in time: what it says, and its last lines."""
-    reason = f"not ready within {request.ready_s:g} s"
+    reason = f"not ready within {request.spec.ready_s:g} s"
     if mine.message:
         reason += (
             f": it {mine.message}" if mine.message.startswith("waits") else f": {mine.message}"

@@ -10,7 +10,7 @@ from typing import Final
 
 from lab.backends import Say
 from lab.errors import LabError
-from lab.run.directory import RunDir
+from lab.run.store import RunDir
 
 FOLDER: Final = "tb"
 EVENTS: Final = "events.out.tfevents.lab"

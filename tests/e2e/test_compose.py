@@ -19,7 +19,7 @@ from lab.gpu import Gpu, Inventory, take_inventory
 from lab.placement.place import place
 from lab.placement.plan import Link, Plan
 from lab.render.compose import render
-from lab.task.protocol import Request, TaskStatus
+from lab.task.protocol import Request, RunSpec, TaskStatus
 from lab.task.sources import digest
 from tests.agents import wait_for
 
@@ -117,9 +117,7 @@ def environment(pinning: None, module_root: Path) -> Iterator[ComposeEnvironment
 def request(environment: ComposeEnvironment, run_id: str, *args: str) -> Request:
     return Request(
         run_id=run_id,
-        experiment="program",
-        program="program.py",
-        args=args,
+        spec=RunSpec(experiment="program", program="program.py", args=args),
         cluster=environment.cluster_spec(),
     )
 
@@ -259,7 +257,7 @@ def test_a_run_from_request_to_collection(environment: ComposeEnvironment) -> No
 def test_a_second_run_is_refused_until_the_first_has_ended(
     environment: ComposeEnvironment, module_root: Path
 ) -> None:
-    long = Request("long", "long", "long.py", (), environment.cluster_spec())
+    long = Request("long", RunSpec("long", "long.py"), environment.cluster_spec())
     environment.submit(long)
     with pytest.raises(LabError, match="run long is under way"):
         environment.submit(request(environment, "second"))
@@ -277,7 +275,7 @@ def test_an_unknown_run_is_named(environment: ComposeEnvironment) -> None:
 
 
 def test_a_reader_that_leaves_leaves_nothing_behind(environment: ComposeEnvironment) -> None:
-    environment.submit(Request("left", "long", "long.py", (), environment.cluster_spec()))
+    environment.submit(Request("left", RunSpec("long", "long.py"), environment.cluster_spec()))
     stream = environment.ship("left", {}, follow=True)
     assert next(stream) is not None
     assert readers(environment)

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from lab.backends.compose import ComposeBackend, ComposeEnvironment
-from lab.backends.local import LocalBackend, interpreter
+from lab.backends.local import LocalBackend, processes
 from lab.backends.local.environment import LocalEnvironment
 from lab.cli import main
 from lab.errors import LabError
@@ -107,7 +107,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEnvi
 def on(environment: LocalEnvironment, task: str) -> list[str]:
     """The command line that runs Python code where a task lives."""
     prefix = environment._enter(environment._agent_pids()[task])
-    return [*prefix, interpreter.command("x")[0], "-c"]
+    return [*prefix, processes.command("x")[0], "-c"]
 
 
 def test_pseudo_nodes_are_cut_off_and_come_back(local: LocalEnvironment) -> None:

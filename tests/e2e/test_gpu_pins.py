@@ -30,7 +30,7 @@ from lab.gpu.verification import Word
 from lab.placement.place import place
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.render.compose import render
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from tests import cuda
 from tests.agents import wait_for
 from tests.conditions import needs_namespaces
@@ -187,7 +187,7 @@ def lose_a_card(environment: ComposeEnvironment) -> None:
     (lost,) = (task for task in environment.tasks() if not task.alive)
     assert lost.task == "worker-1"
     assert "GPU lost: /dev/nvidia3 is gone" in lost.detail
-    request = Request("r", "async", "mnist_async.py", (), environment.cluster_spec())
+    request = Request("r", RunSpec("async", "mnist_async.py"), environment.cluster_spec())
     mend = f"GPU lost: /dev/nvidia3 is gone; `docker restart {container}`"
     with pytest.raises(LabError, match=mend):
         environment.submit(request)

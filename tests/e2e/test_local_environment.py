@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.local import LocalBackend, interpreter
+from lab.backends.local import LocalBackend, processes
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.process import Identity, descendants
 from lab.errors import InputError, LabError
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
-from lab.task.protocol import Request, TaskStatus
+from lab.task.protocol import Request, RunSpec, TaskStatus
 from lab.task.sources import digest
 from lab.task.states import State
 from tests.agents import PATIENCE_S, ROOT, processes_with, wait_for
@@ -134,7 +134,7 @@ def free_port() -> int:
 
 def submit(environment: LocalEnvironment, mode: str, run_id: str = "r1") -> Request:
     args = (f"--mode={mode}",)
-    request = Request(run_id, "t", "program.py", args, environment.cluster_spec())
+    request = Request(run_id, RunSpec("t", "program.py", args), environment.cluster_spec())
     environment.submit(request)
     return request
 
@@ -297,7 +297,7 @@ def test_helper_that_dies_leaves_the_environment(kind: str, project: Path) -> No
     helper = subprocess.run(
         [sys.executable, "-c", code, str(project)],
         cwd=ROOT,
-        env=interpreter.environ(),
+        env=processes.environ(),
         capture_output=True,
         check=False,
     )
@@ -333,7 +333,7 @@ def test_two_ups_at_once(kind: str, project: Path) -> None:
         subprocess.Popen(
             [sys.executable, "-c", code, str(project)],
             cwd=ROOT,
-            env=interpreter.environ(),
+            env=processes.environ(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -356,7 +356,7 @@ def test_shell_is_in_the_tasks_place(kind: str, project: Path) -> None:
     if kind == "namespaces":
         assert host == "tf2"
         assert int(processes) < 12
-    with pytest.raises(InputError, match="no task 'worker-9'; there are ps-0, worker-0, worker-1"):
+    with pytest.raises(InputError, match="has no task 'worker-9'; it has ps-0, worker-0, worker-1"):
         environment.shell("worker-9")
     with pytest.raises(InputError, match="no task 'x'"):
         environment.logs(["x"], follow=False, tail=1)

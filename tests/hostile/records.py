@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from lab.run.directory import RunDir
 from lab.run.frame import records_frame
+from lab.run.store import RunDir
 from tests.hostile.calls import Column, Fault, call
 from tests.hostile.runs import BAD, GOOD, copy_runs
 from tests.hostile.values import ODD, deep

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lab.run.directory import RunDir, RunInfo
+from lab.run.store import RunDir
 from lab.task.model import SavedModel, load_model, save_model
 from lab.task.states import State
+from tests.specs import run_info
 from tests.unit.fakes import PLAN, record
 
 DIGITS = Path(__file__).parents[1] / "golden" / "digits"
@@ -29,7 +30,6 @@ def make_run(
     """A run that has ended, with its model and what it recorded of it."""
     given: dict[str, Any] = {
         "run_id": "20260101-0000-async-aaaa",
-        "experiment": "async",
         "backend": "local",
         "state": State.SUCCEEDED,
         "cluster": PLAN.cluster_spec(),
@@ -37,7 +37,7 @@ def make_run(
         **changes,
     }
     run = RunDir(home / given["run_id"])
-    run.create(RunInfo(**given))
+    run.create(run_info(**given))
     if saved is not None:
         save_model(run.path / "model", saved)
     if accuracy is not None:

@@ -382,12 +382,12 @@ def test_program_whose_files_cannot_be_opened_does_not_stay(stage: Stage) -> Non
 FULL_DISK = """
 import json, os, subprocess, sys
 from pathlib import Path
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.statuses import read_status
 from lab.task.volume import ship, submit
 volume = Volume(Path(os.environ["LAB_RUNS"]))
 agent = subprocess.Popen([sys.executable, "-m", "lab.task.agent"], stdout=subprocess.DEVNULL)
-submit(volume, Request("r1", "t", "fill.py", (), {"worker": ["tf1:2222"]}))
+submit(volume, Request("r1", RunSpec("t", "fill.py"), {"worker": ["tf1:2222"]}))
 for _ in ship(volume, "r1", {}, follow=True):
     pass
 agent.terminate()

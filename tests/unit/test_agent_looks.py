@@ -13,7 +13,7 @@ import pytest
 
 from lab.task.agent import Agent
 from lab.task.place import Place
-from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import State
 from lab.task.statuses import read_status, write_status
 from lab.task.voice import Voice
@@ -121,7 +121,7 @@ def test_an_agent_whose_program_waits_for_the_others_looks_more_often(
     """They are to begin together; while one gets ready, or trains, a look is mostly for nothing."""
     place = Place("demo", "tf1", MINE, CLUSTER, volume.root, tmp_path / "scripts", tmp_path)
     looks = Looks(volume, program)
-    submit(volume, Request("r1", "test", "program.py", (), CLUSTER))
+    submit(volume, Request("r1", RunSpec("test", "program.py"), CLUSTER))
     with (tmp_path / "out").open("wb") as out:
         agent = Agent(place, Voice(out.fileno()), looks, program)  # type: ignore[arg-type]
         agent.run(None)

@@ -15,7 +15,7 @@ import pytest
 
 from lab.task import presence
 from lab.task.presence import Pulses
-from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import Cause, State, run_state
 from lab.task.statuses import Statuses, read_status, write_status
 from lab.task.volume import VolumeBusy, cancel, submit
@@ -355,7 +355,7 @@ def test_agent_that_never_came_has_two_minutes(
     assert pulses.why_lost("worker-0") is None
     beat_for(clock, pulses, 2)
     assert pulses.why_lost("worker-0") == "its agent did not come within 120 s"
-    submit(volume, Request("r1", "t", "p.py", (), {"worker": ["a:1"]}))
+    submit(volume, Request("r1", RunSpec("t", "p.py"), {"worker": ["a:1"]}))
     statuses = Statuses(volume, "r1", ["worker-0"])
     pulses.declare_lost(volume, "r1", statuses.refresh())
     assert statuses.refresh()["worker-0"].state is State.LOST
@@ -388,7 +388,7 @@ def test_an_end_that_was_written_meanwhile_stays(
 ) -> None:
     clock = Clock(monkeypatch)
     volume = Volume(tmp_path)
-    submit(volume, Request("r1", "t", "p.py", (), {"worker": ["a:1"]}))
+    submit(volume, Request("r1", RunSpec("t", "p.py"), {"worker": ["a:1"]}))
     pulses = Pulses(volume, ["worker-0"])
     beat_for(clock, pulses, 130)
     done = TaskStatus("worker-0", State.SUCCEEDED)
@@ -401,7 +401,7 @@ def test_an_end_that_was_written_meanwhile_stays(
 def test_who_has_ended_cannot_be_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     volume = Volume(tmp_path)
-    submit(volume, Request("r1", "t", "p.py", (), {"worker": ["a:1"]}))
+    submit(volume, Request("r1", RunSpec("t", "p.py"), {"worker": ["a:1"]}))
     done = TaskStatus("worker-0", State.SUCCEEDED)
     write_status(volume.status("r1", "worker-0"), done)
     pulses = Pulses(volume, ["worker-0"])

@@ -9,19 +9,21 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lab import api
-from lab.api import running
 from lab.backends import Check, Say, no_check
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
 from lab.run.run_queue import Turn, turn
+from lab.run.store import RunDir
 from lab.run.summary import Summary, TaskSummary, write_summary
+from lab.service.target import Target, find_target
 from lab.task.policy import OnFailure
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, end, train
 
@@ -57,7 +59,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = FakeEnvironment(tmp_path / "volume")
-    monkeypatch.setattr(running, "backends", lambda: [Boots("local", made)])
+    monkeypatch.setattr("lab.service.run.backends", lambda: [Boots("local", made)])
     yield made
     for thread in made.threads:
         thread.join(30)
@@ -77,7 +79,7 @@ def test_a_run_ends_and_tells_what_it_came_to(
     done = api.run("async", epochs=2, learning_rate=0.25, seed=4)
     assert environment.is_down
     (request,) = environment.runs()
-    assert request.args[-3:] == ("--epochs=2", "--learning_rate=0.25", "--seed=4")
+    assert request.spec.args[-3:] == ("--epochs=2", "--learning_rate=0.25", "--seed=4")
     assert (done.id, done.path) == (request.run_id, Path("runs") / request.run_id)
     assert done.info.hyperparameters["epochs"] == 2
     assert done.info.cluster_file == "cluster.yaml"
@@ -116,6 +118,26 @@ def test_another_run_is_waited_for_where_that_is_asked_for(
     assert asked == ["mnist"]
 
 
+def test_after_waiting_the_environment_is_looked_for_again(
+    environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Target] = []
+
+    def find(*args: Any, **options: Any) -> Target:
+        found.append(find_target(*args, **options))
+        return found[-1]
+
+    def wait(self: Turn) -> None:
+        self.waited = True
+
+    monkeypatch.setattr("lab.service.run.find_target", find)
+    api.run("async", quiet=True, gpus="none")
+    assert len(found) == 1
+    monkeypatch.setattr(Turn, "wait", wait)
+    api.run("async", quiet=True, gpus="none", wait=True)
+    assert len(found) == 3
+
+
 def test_quiet_is_quiet(environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]) -> None:
     api.run("async", quiet=True, gpus="none")
     assert capfd.readouterr() == ("", "")
@@ -132,7 +154,7 @@ def test_cards_are_sampled_while_it_is_followed(
         sampled.append(run.run_id)
         yield
 
-    monkeypatch.setattr(running, "watched", watched)
+    monkeypatch.setattr("lab.api.training.watched", watched)
     assert [api.run("async", quiet=quiet).id for quiet in (True, False)] == sampled
 
 
@@ -163,10 +185,10 @@ def test_how_it_begins_and_goes_on_is_handed_on(environment: FakeEnvironment) ->
         ready_within=8.0,
     )
     info = done.info
-    assert info.start == {"worker-1": "10s"}
-    assert info.faults == ("pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps")
-    assert (info.on_failure, info.restarts) == (OnFailure.RESTART, 2)
-    assert (info.stall_s, info.ready_s) == (7, 8)
+    assert info.spec.start == {"worker-1": "10s"}
+    assert info.spec.faults == ("pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps")
+    assert (info.spec.on_failure, info.spec.restarts) == (OnFailure.RESTART, 2)
+    assert (info.spec.stall_s, info.spec.ready_s) == (7, 8)
 
 
 def fails(volume: Volume, request: Request) -> None:
@@ -239,9 +261,9 @@ def test_a_program_of_ones_own_gets_its_words(environment: FakeEnvironment) -> N
     Path("mine.py").write_text("print(1)\n")
     api.run("mine.py", args=["--depth=3"], quiet=True)
     (request,) = environment.runs()
-    assert (request.own, request.args) == (True, ("--depth=3",))
+    assert (request.spec.own, request.spec.args) == (True, ("--depth=3",))
     api.run("mine.py", args="--depth=4", quiet=True)
-    assert environment.runs()[-1].args == ("--depth=4",)
+    assert environment.runs()[-1].spec.args == ("--depth=4",)
 
 
 def test_each_task_gets_a_program_of_its_own(environment: FakeEnvironment) -> None:
@@ -249,20 +271,20 @@ def test_each_task_gets_a_program_of_its_own(environment: FakeEnvironment) -> No
         Path(f"{name}.py").write_text("")
     api.run("ps-0=one.py,worker-0=two.py,worker-1=three.py", quiet=True)
     (request,) = environment.runs()
-    assert {task: each.program for task, each in request.programs.items()} == {
+    assert {task: each.program for task, each in request.spec.programs.items()} == {
         "ps-0": "one.py",
         "worker-0": "two.py",
         "worker-1": "three.py",
     }
     (run,) = api.runs()
-    assert run.info.program == "ps-0=one.py,worker-0=two.py,worker-1=three.py"
-    assert run.info.experiment == "one-two-three"
+    assert run.info.spec.program == "ps-0=one.py,worker-0=two.py,worker-1=three.py"
+    assert run.info.spec.experiment == "one-two-three"
 
 
 def test_a_switch_is_given_or_left_out(environment: FakeEnvironment) -> None:
     api.run("async", log_device_placement=True, quiet=True)
     api.run("async", log_device_placement=False, quiet=True)
-    first, second = (request.args for request in environment.runs())
+    first, second = (request.spec.args for request in environment.runs())
     assert any(word.startswith("--log_device_placement") for word in first)
     assert "--log_device_placement" not in second
 
@@ -287,7 +309,12 @@ def test_hostile_text_stays_text_in_a_notebook(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>\x1b[2J"
     directory = RunDir(tmp_path / "20261121-0810-async-7f3a")
     info = RunInfo(
-        directory.run_id, evil, state=State.FAILED, reason=evil, backend=evil, collected=True
+        directory.run_id,
+        RunSpec(evil),
+        state=State.FAILED,
+        reason=evil,
+        backend=evil,
+        collected=True,
     )
     directory.create(info)
     task = TaskSummary(

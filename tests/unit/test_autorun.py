@@ -10,7 +10,7 @@ import pytest
 
 from lab.task.autorun import Autorun, report, train
 from lab.task.once import OnceError
-from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import Cause, State
 from lab.task.statuses import write_status
 from lab.task.volume import cancel, requests, submit
@@ -64,10 +64,10 @@ def checkpoint(volume: Volume, request: Request) -> None:
 
 def test_the_variables_become_a_request() -> None:
     request = read().request
-    assert (request.experiment, request.program) == ("async", "mnist_async.py")
-    assert request.args == ("--epochs=5", "--seed=7")
-    assert request.start == {"worker-1": "10s"}
-    (fault,) = request.faults
+    assert (request.spec.experiment, request.spec.program) == ("async", "mnist_async.py")
+    assert request.spec.args == ("--epochs=5", "--seed=7")
+    assert request.spec.start == {"worker-1": "10s"}
+    (fault,) = request.spec.faults
     assert fault.startswith("pause:5s ")
     assert "random" not in fault  # agents take nothing that is still to be drawn
 
@@ -77,12 +77,12 @@ def test_a_fault_of_a_network_is_left_out() -> None:
         LAB_RUN_TERMS='{"faults": ["cut:5s worker-1 after 9 steps", "kill ps-0 after 5s"]}'
     )
     assert found.skipped == ("cut:5s b after 9 steps",)
-    assert found.request.faults == ("kill ps-0 after 5s",)
+    assert found.request.spec.faults == ("kill ps-0 after 5s",)
 
 
 def test_a_seed_is_drawn_where_none_is_given() -> None:
     request = read(LAB_RUN="async").request
-    assert [each.partition("=")[0] for each in request.args] == ["--seed"]
+    assert [each.partition("=")[0] for each in request.spec.args] == ["--seed"]
 
 
 @pytest.mark.parametrize("changes", [{"LAB_RUN": " "}, {"LAB_EXPERIMENT": "sync"}])
@@ -139,9 +139,9 @@ def test_an_interrupted_run_resumes_from_its_checkpoint(volume: Volume, state: S
         said[0]
         == f"run {first.run_id} was interrupted: {second.run_id} resumes from its checkpoint"
     )
-    assert second.resumed_from == first.run_id
+    assert second.spec.resumed_from == first.run_id
     # Five epochs of 550 steps on each of two workers.
-    assert second.args == ("--epochs=5", "--seed=7", "--global_steps=5500")
+    assert second.spec.args == ("--epochs=5", "--seed=7", "--global_steps=5500")
     kept = {path.name for path in (volume.run(second.run_id) / "checkpoints").iterdir()}
     assert kept == {"checkpoint", "model-12.index", "model-12.data-00000-of-00001"}
     third, said = trained(volume, State.SUCCEEDED)
@@ -153,7 +153,7 @@ def test_an_interrupted_run_without_a_checkpoint_starts_anew(volume: Volume) -> 
     first, _ = trained(volume, State.LOST)
     second, said = trained(volume, State.SUCCEEDED)
     assert said[0] == f"run {first.run_id} was interrupted and left no checkpoint: it starts anew"
-    assert (second.args, second.resumed_from) == (first.args, "")
+    assert (second.spec.args, second.spec.resumed_from) == (first.spec.args, "")
 
 
 def test_a_run_that_the_user_cancelled_stays_ended(volume: Volume) -> None:
@@ -178,7 +178,7 @@ def test_a_run_under_way_is_followed_after_a_restart_of_this_service(volume: Vol
 
 
 def test_it_waits_for_the_run_of_somebody_else(volume: Volume) -> None:
-    other = Request("20260101-0000-sync-aaaa", "sync", "mnist_sync.py", (), CLUSTER)
+    other = Request("20260101-0000-sync-aaaa", RunSpec("sync", "mnist_sync.py"), CLUSTER)
     submit(volume, other)
     request, said = trained(volume, State.SUCCEEDED)
     assert said[0] == f"run {other.run_id} is under way; async starts after it"

@@ -30,8 +30,8 @@ from lab.config.model import MAX_TASKS
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.records import Record, format_record
-from lab.run.directory import RunDir
 from lab.run.progress import read_progress
+from lab.run.store import RunDir
 from lab.task.statuses import read_status
 
 

@@ -8,16 +8,16 @@ import types
 
 import pytest
 
-from lab.run import brief
-from lab.run.brief import BriefView
-from lab.run.directory import RunInfo
-from lab.task.protocol import TaskStatus
+from lab.run import view
+from lab.run.run_info import RunInfo
+from lab.run.view import BriefView
+from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import State
 from tests.unit.fakes import record
 
 INFO = RunInfo(
     run_id="r",
-    experiment="async",
+    spec=RunSpec(experiment="async"),
     cluster={"worker": ["a:1", "b:1"]},
     hyperparameters={"epochs": 9},
 )
@@ -57,7 +57,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_shows_it_in_one_line_however_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "10")
     screen = Terminal()
-    draw = brief._drawing(screen)
+    draw = view._drawing(screen)
     draw("run r\x1b[2J and so on")
     draw("")
     assert screen.getvalue() == "\r\x1b[Krun r\\x1…\r\x1b[K"
@@ -65,7 +65,7 @@ def test_a_terminal_shows_it_in_one_line_however_narrow(monkeypatch: pytest.Monk
 
 def test_a_file_gets_none_of_it() -> None:
     file = io.StringIO()
-    brief._drawing(file)("x")
+    view._drawing(file)("x")
     assert file.getvalue() == ""
 
 
@@ -87,7 +87,7 @@ def test_a_notebook_changes_one_piece_of_output(monkeypatch: pytest.MonkeyPatch)
     }
     for name, module in fakes.items():
         monkeypatch.setitem(sys.modules, name, module)  # type: ignore[arg-type]
-    draw = brief._drawing(io.StringIO())
+    draw = view._drawing(io.StringIO())
     for line in ("a", "", "b"):
         draw(line)
     assert shown == [("display", {"text/plain": "a"}), ("update", {"text/plain": "b"})]

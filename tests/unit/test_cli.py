@@ -24,8 +24,10 @@ import pytest
 from lab.cli import arguments, main
 from lab.cli.catalogue import COMMANDS
 from lab.cli.failures import exit_code_of
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.files import write_atomically
+from lab.task.protocol import RunSpec
 from lab.task.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN
@@ -449,9 +451,14 @@ def test_listing_nothing(project: Path) -> None:
 
 def make_run(project: Path, run_id: str, reason: str = "") -> None:
     info = RunInfo(
-        run_id, "async", state=State.FAILED, reason=reason, cluster=PLAN.cluster_spec(),
-        submitted_unix=1.0, collected=True,
-    )  # fmt: skip
+        run_id,
+        RunSpec("async"),
+        state=State.FAILED,
+        reason=reason,
+        cluster=PLAN.cluster_spec(),
+        submitted_unix=1.0,
+        collected=True,
+    )
     RunDir(project / "runs" / run_id).create(info)
 
 

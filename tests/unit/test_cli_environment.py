@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,20 +16,20 @@ import pytest
 
 from lab.backends import Backend, Check, Say
 from lab.backends.choose import check_same, choose, named
-from lab.backends.locking import Busy
-from lab.backends.state_directory import state_directory
+from lab.backends.locking import Busy, state_directory
 from lab.cli import main
-from lab.cli.inturn import in_turn
+from lab.console import say
 from lab.errors import InputError, LabError
-from lab.run.directory import RunDir
+from lab.run.store import RunDir
+from lab.service.environments import run_all
 from lab.signals import INTERRUPTED
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, train, write_records
 from tests.unit.test_cli import CLUSTER
 
-COMMANDS = ("cancel", "collect", "down", "logs", "ls", "ps", "run", "shell", "up")
+USERS = ("cli.commands.ls", "cli.commands.up", "service.environments", "service.run")
 
 
 @pytest.fixture
@@ -45,9 +44,8 @@ def backend(
 ) -> Iterator[FakeBackend]:
     """A backend where an environment is up, in a directory with a project."""
     made = FakeBackend("local", environment)
-    for name in COMMANDS:
-        module = importlib.import_module(f"lab.cli.commands.{name}")
-        monkeypatch.setattr(module, "backends", lambda: [made])
+    for name in USERS:
+        monkeypatch.setattr(f"lab.{name}.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts/mnist_async.py").write_text("")
@@ -185,8 +183,8 @@ def test_run_prints_its_summary_last(
     assert "every update counted" in err
     assert not environment.is_down
     info = RunDir(Path("runs") / summary["run_id"]).read()
-    assert info.argv[1:] == ("--epochs=1", "--x", "y")
-    assert environment.runs()[0].args == info.argv
+    assert info.spec.args[1:] == ("--epochs=1", "--x", "y")
+    assert environment.runs()[0].spec.args == info.spec.args
 
 
 def test_run_that_fails_exits_1_with_the_tasks_last_words(
@@ -232,7 +230,7 @@ def test_a_second_run_is_refused_while_one_is_under_way(
 ) -> None:
     matching(environment)
     environment.tasks_do = lambda _volume, _request: None
-    environment.submit(Request("first", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("first", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     assert main(["run", "async", "--gpus", "none"]) == 1
     assert "error: run first is under way; wait" in capfd.readouterr().err
     # Nothing is left of it: no directory, no request, no place in the queue.
@@ -246,7 +244,7 @@ def test_with_wait_it_is_made_once_the_other_has_ended(
 ) -> None:
     matching(environment)
     environment.tasks_do = lambda _volume, _request: None
-    environment.submit(Request("first", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("first", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.tasks_do = train
     (first,) = environment.runs()
     ending = threading.Timer(1.0, lambda: train(environment.volume, first))
@@ -291,7 +289,7 @@ def under_way(volume: Volume, request: Request) -> None:
 
 
 def test_down_collects_first(backend: FakeBackend, environment: FakeEnvironment) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["down"]) == 0
     assert environment.is_down
@@ -301,7 +299,7 @@ def test_down_collects_first(backend: FakeBackend, environment: FakeEnvironment)
 def test_down_removes_nothing_that_it_could_not_collect(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     Path("runs").mkdir()
     Path("runs/r1").write_text("in the way")
@@ -321,7 +319,7 @@ def test_down_asks_before_it_ends_what_lives(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     environment.tasks_do = under_way
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
     assert main(words) == 2
@@ -337,7 +335,7 @@ def test_down_asks_before_it_ends_what_lives(
 def followed(environment: FakeEnvironment, *, ends: bool = True) -> Iterator[None]:
     """Run r1, under way, and a helper that brings it home once it was told to end, if it hears."""
     environment.tasks_do = under_way
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads.pop().join()
     assert main(["collect", "r1"]) == 0
     begun, over = threading.Event(), threading.Event()
@@ -380,10 +378,10 @@ def test_a_follower_that_has_stopped_holds_up_its_own_environment_only(
 ) -> None:
     other = FakeEnvironment(tmp_path / "other", project="other")
     other.root.mkdir()
-    other.submit(Request("r2", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    other.submit(Request("r2", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     other.threads[0].join()
     monkeypatch.setattr(backend, "all", lambda: [environment, other])
-    monkeypatch.setattr("lab.cli.commands.down.FOLLOWER_S", 0.1)
+    monkeypatch.setattr("lab.service.environments.FOLLOWER_S", 0.1)
     with followed(environment, ends=False):
         capfd.readouterr()
         assert main(["collect"]) == 1
@@ -407,7 +405,7 @@ def test_cancel_asks_the_tasks_of_the_run_to_end_and_collects_nothing(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     environment.tasks_do = under_way
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["cancel", "r1"]) == 0
     asked = json.loads(environment.volume.cancel("r1").read_text())
@@ -422,7 +420,7 @@ def test_cancel_of_no_run_is_the_newest_one(
     backend: FakeBackend, environment: FakeEnvironment
 ) -> None:
     for run_id in ("20260101-0000-async-aaaa", "20260202-0000-async-bbbb"):
-        environment.submit(Request(run_id, "async", "mnist_async.py", (), PLAN.cluster_spec()))
+        environment.submit(Request(run_id, RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
         environment.threads.pop().join()
         environment.tasks_do = under_way
     assert main(["cancel"]) == 0
@@ -437,7 +435,7 @@ def test_cancel_while_one_task_has_ended_still_asks_the_others(
         end(volume, request.run_id, "worker-0", State.SUCCEEDED)
 
     environment.tasks_do = one_has_ended
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["cancel", "r1"]) == 0
     assert environment.volume.cancel("r1").exists()
@@ -450,7 +448,7 @@ def test_cancel_of_a_run_that_has_ended_is_refused(
     environment: FakeEnvironment,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(words) == 2
     assert capfd.readouterr().err == "error: run r1 has ended; see it with `lab show r1`\n"
@@ -461,7 +459,7 @@ def test_cancel_of_an_unknown_run_is_refused(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
     environment.tasks_do = under_way
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["cancel", "r2"]) == 2
     assert capfd.readouterr().err.startswith("error: ")
@@ -469,17 +467,22 @@ def test_cancel_of_an_unknown_run_is_refused(
 
 
 def test_faults_of_several_have_a_line_each(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(LabError, match="last"), in_turn() as one:
-        for fault in ("first", "first", "last", "first", "last"):
-            with one():
-                raise LabError(fault)
+    def fails(error: LabError) -> Callable[[], None]:
+        def fail() -> None:
+            raise error
+
+        return fail
+
+    names = ("first", "first", "last", "first", "last")
+    with pytest.raises(LabError, match="last"):
+        run_all([fails(LabError(name)) for name in names], say)
     assert capfd.readouterr().err == "first\n"
-    with pytest.raises(InputError, match="no"), in_turn() as one:
-        with one():
-            raise LabError("before")
-        with one():
-            raise InputError("no")
+
+    def never() -> None:
         pytest.fail("it went on")
+
+    with pytest.raises(InputError, match="no"):
+        run_all([fails(LabError("before")), fails(InputError("no")), never], say)
     assert capfd.readouterr().err == "before\n"
 
 
@@ -516,7 +519,7 @@ def test_an_interrupt_as_the_boot_of_a_run_ends_takes_it_down(
 def test_collect_one_and_all(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["collect", "last"]) == 0
     assert "every update counted" in capfd.readouterr().out
@@ -535,7 +538,7 @@ def test_collect_one_and_all(
 def test_listings(
     backend: FakeBackend, environment: FakeEnvironment, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["ls", "--json"]) == 0
     (row,) = json.loads(capfd.readouterr().out)
@@ -560,7 +563,7 @@ def test_ps_shows_a_reason_with_brackets_as_it_is(
             end(volume, request.run_id, task, State.FAILED, reason=reasons.get(task, "why"))
 
     environment.tasks_do = fail
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     assert main(["ps"]) == 0
     out = capfd.readouterr().out
@@ -611,7 +614,7 @@ def test_a_large_file_stays_on_the_volume_until_all_sizes_are_collected(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("lab.task.shipping.MAX_FILE", 3)
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     (environment.volume.files("r1") / "large").write_text("large")
     environment.threads[0].join()
     assert main(["collect", "r1"]) == 1
@@ -636,7 +639,7 @@ def test_down_with_discard_keeps_no_volume(
     backend: FakeBackend, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lab.task.shipping.MAX_FILE", 3)
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     (environment.volume.files("r1") / "large").write_text("large")
     environment.threads[0].join()
     assert main(["collect", "r1"]) == 1

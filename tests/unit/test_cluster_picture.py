@@ -20,8 +20,9 @@ from lab.figures.shape import ClusterShape, TaskShape, of_plan, of_run
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.run.launch import Order, prepare
+from lab.run.prepare import Submission, prepare
 from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol import RunSpec
 from tests.unit.test_cli import lab, project, refused  # noqa: F401  (a fixture)
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +74,9 @@ def labels(figure: Figure) -> dict[str, list[Bbox]]:
 def test_a_run_and_its_plan_are_drawn_alike(name: str, tmp_path: Path) -> None:
     plan = planned(name)
     experiment = EXPERIMENTS["linear" if "client" in name else "async"]
-    run = prepare(Order(experiment, (), plan, tmp_path, None, ""), tmp_path)
+    run = prepare(
+        Submission(RunSpec(experiment.name).completed(experiment), plan, tmp_path, None), tmp_path
+    )
     assert of_run(run.read()) == of_plan(plan, experiment)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from lab.backends import Chunk
 from lab.errors import LabError
 from lab.run.collect import Collector, is_safe, sizes_at_home
-from lab.run.directory import Left
+from lab.run.run_info import Left
 
 LINES = b"".join(b'{"seq": %d}\n' % number for number in range(40))
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lab.task.command import argv, environ
 from lab.task.place import Place
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
+from tests.specs import changed
 
 PLACE = Place(
     project="p",
@@ -21,15 +21,15 @@ PLACE = Place(
     scripts=Path("/scripts"),
     data=Path("/data"),
 )
-ALONE = Request("r1", "old", "old.py", ("--steps", "5"), {"worker": ["tf1:1"]}, own=True)
+ALONE = Request("r1", RunSpec("old", "old.py", ("--steps", "5"), own=True), {"worker": ["tf1:1"]})
 TWO = {"worker": ["tf1:1", "tf2:1"]}
 
 
 @pytest.mark.parametrize(
     ("request_", "has_a_cluster"),
     [
-        (replace(ALONE, listing=True), False),
-        (replace(ALONE, listing=True, cluster=TWO), True),
+        (changed(ALONE, listing=True), False),
+        (changed(ALONE, listing=True, cluster=TWO), True),
         (ALONE, True),
     ],
 )
@@ -40,7 +40,7 @@ def test_a_printed_program_alone_is_in_no_cluster(request_: Request, has_a_clust
 @pytest.mark.parametrize(("own", "waits"), [(True, False), (False, True)])
 def test_a_program_waits_for_a_word_that_somebody_gives(own: bool, waits: bool) -> None:
     """A copy of one of the lab's programs is the user's own, and begins at once."""
-    assert ("LAB_START" in environ(PLACE, replace(ALONE, own=own), 0, {})) == waits
+    assert ("LAB_START" in environ(PLACE, changed(ALONE, own=own), 0, {})) == waits
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_program_waits_for_a_word_that_somebody_gives(own: bool, waits: bool) 
 )
 def test_a_printed_program_has_a_runner(switches: dict[str, bool], words: list[str]) -> None:
     data = {"data_dir": "mine", "cluster_flags": ()}
-    listing = replace(ALONE, listing=True, **data, **switches)
+    listing = changed(ALONE, listing=True, **data, **switches)
     assert argv(PLACE, listing) == [
         sys.executable,
         *words,

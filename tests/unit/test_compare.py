@@ -14,10 +14,11 @@ from lab.cli import main
 from lab.compare.figures import Row, rows
 from lab.compare.making import differing, made
 from lab.formatting import signed
-from lab.run.directory import RunDir, RunInfo
+from lab.run.store import RunDir
 from lab.task.policy import OnFailure
 from lab.task.protocol import TaskStatus
 from lab.task.states import State
+from tests.specs import run_info
 from tests.unit.fakes import record
 
 A, B, C = "20261121-0810-async-aaaa", "20261121-0811-async-bbbb", "20261121-0812-sync-cccc"
@@ -38,7 +39,7 @@ def make(home: Path, run_id: str, loss: float = 0.5, steps: int = 100, **facts: 
         "collected": True,
     }
     run = RunDir(home / run_id)
-    run.create(RunInfo(run_id, **{**defaults, **facts}))
+    run.create(run_info(run_id, **{**defaults, **facts}))
     lines = [
         record("worker-0", n, local_step=n * steps, global_step=n * steps, loss=loss, staleness=n,
                time_unix=1002.0 + n, step_time_s=0.01)
@@ -108,9 +109,9 @@ def test_it_fits_a_terminal_of_80_columns_however_many_runs_there_are(
     tmp_path: Path, compare: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, run_id in enumerate((A, B, C), 1):
-        make(tmp_path, run_id, steps=number * 123_456, argv=(f"--file={'x' * 300}{number}",))
+        make(tmp_path, run_id, steps=number * 123_456, args=(f"--file={'x' * 300}{number}",))
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("lab.run.cells.PIPE_WIDTH", 80)
+    monkeypatch.setattr("lab.run.tables.PIPE_WIDTH", 80)
     monkeypatch.setattr("lab.compare.view.PIPE_WIDTH", 80)
     text = compare(A, B, C)
     assert max(map(len, text.splitlines())) <= 80
@@ -131,7 +132,7 @@ def test_what_a_pair_has_in_common_is_not_told_of_it(
     make(tmp_path, B, hyperparameters={"epochs": 2, "seed": 2})
     make(tmp_path, C, hyperparameters={"epochs": 5, "seed": 1})
     same = make(tmp_path, "20261121-0813-async-dddd", hyperparameters={"epochs": 2, "seed": 1})
-    monkeypatch.setattr("lab.run.cells.PIPE_WIDTH", 80)
+    monkeypatch.setattr("lab.run.tables.PIPE_WIDTH", 80)
     monkeypatch.setattr("lab.compare.view.PIPE_WIDTH", 80)
     text = compare(A, B, C, same.run_id)
     told = [line.split() for line in text.splitlines() if line.startswith(("seed ", "epochs "))]
@@ -174,13 +175,19 @@ def test_hostile_text_stays_text(tmp_path: Path, compare: Callable[..., str]) ->
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("hyperparameters", [1]), ("versions", "x"), ("provenance", 7), ("git", []), ("start", 3)],
+    [
+        ("hyperparameters", [1]),
+        ("versions", "x"),
+        ("provenance", 7),
+        ("git", []),
+        ("spec.start", 3),
+    ],
 )
 def test_what_a_file_holds_in_place_of_pairs_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], key: str, value: object
 ) -> None:
     make(tmp_path, A)
-    make(tmp_path, B, **{key: value})
+    make(tmp_path, B, **{key.removeprefix("spec."): value})
     assert main(["compare", A, B, "--runs-dir", str(tmp_path)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{B}/run.json: Expected `object" in line
@@ -207,7 +214,7 @@ def test_what_is_refused(
 
 def test_how_a_run_was_made(tmp_path: Path) -> None:
     run = make(
-        tmp_path, A, own=True, program="mine.py", argv=("--epochs=2", "--depth", "3"),
+        tmp_path, A, own=True, program="mine.py", args=("--epochs=2", "--depth", "3"),
         on_failure=OnFailure.RESTART, restarts=2, listing=True, mend=True,
         start={"worker-0": "10s"}, git={"commit": "c0ffee" * 7, "dirty": True},
         provenance={"image": "sha256:" + "ab" * 32},

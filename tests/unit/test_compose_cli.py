@@ -1,16 +1,19 @@
-"""A child of a command ends with it, however its user insists."""
+"""A child of a command ends with it, however its user insists; what compose finds unchanged."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lab.backends.compose import cli
-from lab.backends.compose.cli import child, lines_of
+from lab.backends.compose.cli import child, compose_file, lines_of
+from lab.backends.compose.containers import Seen, read
 from tests.agents import wait_for
+from tests.unit.test_compose_containers import INSPECTED
 
 DEAF = ["sh", "-c", "trap '' TERM; sleep 60 & echo $!; wait"]
 """It hears of no end, and neither does what it has started, whose process id it says."""
@@ -62,3 +65,57 @@ def test_a_child_is_asked_first() -> None:
     with child(["true"]) as process:
         assert list(lines_of(process)) == []
     assert process.returncode == 0
+
+
+@pytest.fixture
+def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
+    """A container of a file, and a `docker` that prints what is in `answer`."""
+    file = tmp_path / "docker-compose.yml"
+    file.write_text("services: {}\n")
+    command = tmp_path / "docker"
+    command.write_text(
+        f'#!/bin/sh\necho "$@" "$LAB_IMAGE" "$LAB_FLAGS" > {tmp_path}/asked\n'
+        f"cat {tmp_path}/answer >&2\n"
+    )
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("LAB_FLAGS", "of this shell")
+    made = replace(read(INSPECTED), file=str(file), folder=str(tmp_path))
+    return replace(made, variables={"LAB_FLAGS": "--epochs 1"})
+
+
+def test_a_compose_file_counts_where_compose_would_change_nothing(
+    seen: Seen, tmp_path: Path
+) -> None:
+    (tmp_path / "answer").write_text("DRY-RUN MODE -  Container mnist-worker-1-1  Running\n")
+    assert compose_file("mnist", [seen]) == "services: {}\n"
+    assert (tmp_path / "asked").read_text() == (
+        "compose --ansi never --progress plain --dry-run --project-name mnist"
+        f" --file {seen.file} --project-directory {tmp_path}"
+        " create --no-build worker-1 lab:cuda --epochs 1\n"
+    )
+
+
+@pytest.mark.parametrize("change", ["Recreate", "Create", "Creating", "Removing"])
+def test_an_edited_compose_file_does_not_count(seen: Seen, tmp_path: Path, change: str) -> None:
+    line = f"DRY-RUN MODE -  Container mnist-worker-1-1  {change}\n"
+    (tmp_path / "answer").write_text(f"{line}DRY-RUN MODE -  Container other  Running\n")
+    assert compose_file("mnist", [seen]) is None
+
+
+def test_a_compose_file_that_compose_refuses_or_that_has_gone(seen: Seen, tmp_path: Path) -> None:
+    assert compose_file("mnist", [seen]) is None  # cat fails
+    (tmp_path / "answer").touch()
+    assert compose_file("mnist", [seen, replace(seen, file="/other")]) is None
+    assert compose_file("mnist", [seen]) is not None
+    Path(seen.file).unlink()
+    assert compose_file("mnist", [seen]) is None
+    assert compose_file("mnist", []) is None
+
+
+def test_a_compose_that_takes_too_long(
+    seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "docker").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(cli, "TIMEOUT_S", 0.05)
+    assert compose_file("mnist", [seen]) is None

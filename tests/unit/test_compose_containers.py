@@ -11,9 +11,8 @@ import pytest
 from lab.backends.compose import readiness
 from lab.backends.compose.channel import _judge
 from lab.backends.compose.containers import Seen, read
-from lab.backends.compose.downloads import announcement
 from lab.backends.compose.engine import Engine, Gone
-from lab.backends.compose.image import Image, image_of
+from lab.backends.compose.image import Image, announcement, image_of
 from lab.backends.locking import Busy
 from lab.errors import LabError
 

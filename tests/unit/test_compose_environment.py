@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import platform
+import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lab.backends.compose import ComposeBackend
+from lab.backends.compose.channel import deliver
 from lab.backends.compose.containers import read
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.errors import LabError
@@ -146,3 +150,60 @@ def test_offsets_of_many_files_fit_into_words_of_a_command_line(files: int) -> N
     for word in words:
         merged |= json.loads(word)
     assert merged == offsets
+
+
+def test_uploaded_files_belong_to_the_user_of_the_tasks(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir(mode=0o700)
+    (tmp_path / "sub/b.py").write_text("b = 1")
+    (tmp_path / "a.py").symlink_to(tmp_path / "sub/b.py")
+    (tmp_path / "sub/b.py").chmod(0o600)
+    engine, sent = an_engine(), []
+
+    def put_archive(_container: str, _where: str, archive: bytes) -> bool:
+        sent.append(archive)
+        return True
+
+    engine.client().api.put_archive = put_archive  # type: ignore[method-assign]
+    deliver(engine, "c0ffee", "r1", {"program": tmp_path})
+    with tarfile.open(fileobj=io.BytesIO(sent[0])) as archive:
+        entries = archive.getmembers()
+        file = archive.extractfile("incoming/r1/program/a.py")
+        assert file is not None
+        assert file.read() == b"b = 1"
+    assert [(each.name, each.isdir(), f"{each.mode:o}") for each in entries] == [
+        ("incoming", True, "755"),
+        ("incoming/r1", True, "755"),
+        ("incoming/r1/program", True, "755"),
+        ("incoming/r1/program/a.py", False, "644"),
+        ("incoming/r1/program/sub", True, "755"),
+        ("incoming/r1/program/sub/b.py", False, "644"),
+    ]
+    assert {(each.uid, each.gid, each.uname, each.mtime) for each in entries} == {
+        (1000, 1000, "", 0)
+    }
+
+
+def test_a_stopped_environment_is_read_by_a_container_that_may_do_nothing_else() -> None:
+    engine = an_engine(inspected(Status="exited"), volumes=("mnist_runs",))
+    did: list[str] = []
+    asked: dict[str, Any] = {}
+
+    def create(image: str, command: list[str], **options: object) -> Any:
+        asked.update(options, image=image, command=command)
+        return SimpleNamespace(
+            attach=lambda **_: iter([(b"{}", None)]),
+            start=lambda: did.append("start"),
+            wait=lambda: {"StatusCode": 0},
+            remove=lambda **_: did.append("remove"),
+        )
+
+    engine.client().containers.create = create  # type: ignore[method-assign,assignment]
+    assert ComposeEnvironment(engine, "mnist").collected() == {}
+    assert did == ["start", "remove"]
+    assert asked["image"] == "sha256:beef"
+    assert asked["command"] == ["python", "-m", "lab.task.volume", "collected"]
+    assert asked["volumes"] == {"mnist_runs": {"bind": "/runs", "mode": "rw"}}
+    assert asked["environment"] == {"LAB_RUNS": "/runs"}
+    assert (asked["network_mode"], asked["read_only"], asked["cap_drop"]) == ("none", True, ["ALL"])
+    assert asked["security_opt"] == ["no-new-privileges"]
+    assert asked["labels"] == {"lab.project": "mnist", "lab.reader": "mnist"}

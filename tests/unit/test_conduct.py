@@ -16,20 +16,21 @@ import pytest
 
 from lab import signals
 from lab.backends import NOTHING, Chunk, Keeps, Say, Unless, locking, never, nothing
-from lab.cli import outcome
+from lab.cli import output
 from lab.errors import LabError
 from lab.run import conduct as conducting
 from lab.run import lifecycle
+from lab.run.collect import View
 from lab.run.conduct import conduct
-from lab.run.directory import RunDir
-from lab.run.launch import Order, prepare
-from lab.run.lifecycle import NoView
-from lab.run.summary import summarize
+from lab.run.prepare import Submission, prepare
+from lab.run.store import RunDir
+from lab.run.summarize import summarize
 from lab.task.experiments import EXPERIMENTS
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
 from lab.task.volume import NoSuchRun
 from tests.agents import PATIENCE_S, wait_for
+from tests.specs import update
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
 
 
@@ -99,7 +100,12 @@ def environment(tmp_path: Path, released: threading.Event) -> Iterator[Told]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    order = Order(EXPERIMENTS["async"], (), PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+    order = Submission(
+        RunSpec("async").completed(EXPERIMENTS["async"]),
+        PLAN,
+        tmp_path,
+        tmp_path / "cluster.yaml",
+    )
     return prepare(order, tmp_path / "runs")
 
 
@@ -113,12 +119,12 @@ def go(
 ) -> None:
     """Conduct it in an environment that is booted for it, or was up before."""
 
-    class Saying(NoView):
+    class Saying(View):
         def notice(self, line: str) -> None:
             environment.said.append(line)
 
     @contextlib.contextmanager
-    def view() -> Iterator[Saying]:
+    def view(_info: object) -> Iterator[Saying]:
         yield Saying()
 
     conduct(
@@ -249,13 +255,13 @@ def test_an_interrupt_as_a_boot_ends_takes_it_down(run: RunDir, environment: Tol
 def test_an_interrupt_while_a_failure_is_written_down_waits(
     run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end_as = lifecycle.end_as
+    mark_ended = lifecycle.mark_ended
 
     def interrupted(run: RunDir, state: State, reason: str) -> None:
         signal.raise_signal(signal.SIGINT)
-        end_as(run, state, reason)
+        mark_ended(run, state, reason)
 
-    monkeypatch.setattr(lifecycle, "end_as", interrupted)
+    monkeypatch.setattr(lifecycle, "mark_ended", interrupted)
     for break_off, kind in ((stuck, LabError), (full, OSError)):
         environment.after_submission = break_off
         with pytest.raises(kind):
@@ -263,7 +269,7 @@ def test_an_interrupt_while_a_failure_is_written_down_waits(
         assert run.read().state is State.FAILED
         shutil.rmtree(environment.volume.root)
         environment.volume.root.mkdir()
-        run.update(state=State.PENDING)
+        update(run, state=State.PENDING)
 
 
 def full() -> None:
@@ -276,7 +282,7 @@ def test_a_full_disk_leaves_what_is_not_at_home_where_it_is(
 ) -> None:
     environment.tasks_do = train
     environment.while_shipping = full
-    monkeypatch.setattr(lifecycle, "end_as", lambda *_: full())
+    monkeypatch.setattr(lifecycle, "mark_ended", lambda *_: full())
     with pytest.raises(OSError, match="No space left"):
         go(run, environment)
     assert [what for what, _ in environment.asked] == ["cancel"]
@@ -298,7 +304,7 @@ def test_a_full_disk_does_not_hide_the_interrupt(
         volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)]
     )
     environment.while_shipping = interrupted
-    monkeypatch.setattr(lifecycle, "end_as", lambda *_: full())
+    monkeypatch.setattr(lifecycle, "mark_ended", lambda *_: full())
     environment.while_going_down = full
     with pytest.raises(KeyboardInterrupt):
         go(run, environment)
@@ -325,7 +331,7 @@ def test_a_full_disk_before_the_submission_leaves_nothing(
 def test_an_environment_in_which_another_trains_by_now_stays_up(
     run: RunDir, environment: Told
 ) -> None:
-    other = Request("other", "async", "mnist_async.py", (), PLAN.cluster_spec())
+    other = Request("other", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
 
     def tasks(volume: Volume, request: Request) -> None:
         train(volume, request)
@@ -350,9 +356,7 @@ def test_an_environment_in_which_another_begins_just_then_stays_up(
         environment.submit(
             Request(
                 "other",
-                "async",
-                "mnist_async.py",
-                (),
+                RunSpec("async", "mnist_async.py"),
                 PLAN.cluster_spec(),
                 submitted_unix=submitted_unix,
             )
@@ -478,13 +482,13 @@ def test_a_closed_terminal_does_not_change_how_a_run_ended(
     def closed(*_args: object, **_more: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(outcome, "show", closed)
+    monkeypatch.setattr(output, "show", closed)
     with (tmp_path / "out").open("w") as out:
         monkeypatch.setattr("sys.stdout", out)
         code = errno.ENOSPC
         with pytest.raises(OSError, match="No space left"):
-            outcome.tell(summarize(run), json=False)
+            output.print_summary(summarize(run), json=False)
         code = errno.EIO
-        outcome.tell(summarize(run), json=False)
+        output.print_summary(summarize(run), json=False)
         out.write("more")
     assert (tmp_path / "out").read_text() == ""

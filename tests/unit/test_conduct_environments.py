@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import errno
-import importlib
 import json
 import os
 import subprocess
@@ -12,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,25 +21,25 @@ from docker.errors import APIError
 
 from lab.backends import locking
 from lab.backends.compose import ComposeBackend, removal
-from lab.backends.compose import state as containers
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.removal import NOTHING
 from lab.backends.local import LocalBackend
 from lab.backends.local import state as processes
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import EnvironmentRecord, Isolation
-from lab.backends.locking import Busy
+from lab.backends.locking import Busy, lock_environment
 from lab.backends.process import Identity
 from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import LabError
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from tests.agents import wait_for
 from tests.unit.errors.test_errors_of_containers import an_engine, inspected
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment
 from tests.unit.test_cli import CLUSTER
 
-REQUEST = Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec())
+REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
+LOCAL, COMPOSE = partial(lock_environment, "local"), partial(lock_environment, "compose")
 NOBODY = Identity(pid=2**22 + 1, started="1", boot="never")
 
 
@@ -66,7 +66,7 @@ def a_dead_environment(project: str = "mnist") -> LocalEnvironment:
 # ---- One command at a time
 
 
-@pytest.mark.parametrize("locked", [processes.locked, containers.locked])
+@pytest.mark.parametrize("locked", [LOCAL, COMPOSE])
 def test_who_needs_it_as_it_is_may_be_several_and_who_changes_it_is_alone(locked: Any) -> None:
     alone = pytest.raises(LabError, match=r"boots the .*'demo'")
     with locked("demo", shared=True), locked("demo", shared=True), alone, locked("demo"):
@@ -110,15 +110,15 @@ def test_an_environment_of_processes_is_left_alone_while_another_command_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = a_dead_environment()
-    monkeypatch.setattr(LocalEnvironment, "alive", lambda _self: True)
-    with processes.locked("mnist"):
+    monkeypatch.setattr(LocalEnvironment, "is_up", True)
+    with LOCAL("mnist"):
         with refused():
             LocalBackend().up(PLAN, root=tmp_path, say=quiet)
         with refused():
             environment.down(quiet)
         with refused():
             environment.submit(REQUEST)
-    with processes.locked("mnist", shared=True), refused():
+    with LOCAL("mnist", shared=True), refused():
         environment.down(quiet)
     environment.submit(REQUEST)
     assert [request.run_id for request in environment.runs()] == ["r1"]
@@ -143,7 +143,7 @@ def test_an_environment_of_containers_is_left_alone_while_another_command_has_it
     with pytest.raises(LabError, match="did not come up"):
         backend.up(PLAN, root=tmp_path, say=quiet)
     assert isinstance(locks[0], int)  # what compose holds, should this process be killed
-    with containers.locked("mnist"):
+    with COMPOSE("mnist"):
         with refused():
             backend.up(PLAN, root=tmp_path, say=quiet)
         with refused():
@@ -160,9 +160,10 @@ def test_compose_holds_the_lock_though_its_helper_is_killed(tmp_path: Path) -> N
     helper = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from lab.backends.compose import cli, state\n"
+        "from lab.backends.compose import cli\n"
+        "from lab.backends.locking import lock_environment\n"
         f"cli.docker = lambda: {str(fake)!r}\n"
-        "with state.locked('mnist') as lock:\n"
+        "with lock_environment('compose', 'mnist') as lock:\n"
         "    cli.Compose('mnist', Path('f'), Path('/'), lock).up(lambda line: print(line))\n"
     )
     command = [sys.executable, "-u", "-c", helper]
@@ -170,7 +171,7 @@ def test_compose_holds_the_lock_though_its_helper_is_killed(tmp_path: Path) -> N
         assert process.stdout is not None
         assert process.stdout.readline() == "there\n"
         process.kill()
-    with refused(), containers.locked("mnist"):
+    with refused(), COMPOSE("mnist"):
         pass
     (tmp_path / "go").write_text("go\n")
     wait_for(can_be_locked, "the end of compose")
@@ -178,7 +179,7 @@ def test_compose_holds_the_lock_though_its_helper_is_killed(tmp_path: Path) -> N
 
 def can_be_locked() -> bool:
     try:
-        with containers.locked("mnist"):
+        with COMPOSE("mnist"):
             return True
     except LabError:
         return False
@@ -191,7 +192,7 @@ def needed() -> None:
 def test_what_is_needed_is_not_taken_down(tmp_path: Path) -> None:
     local = a_dead_environment()
     compose = ComposeEnvironment(an_engine(inspected()), "mnist")
-    for environment, locked in ((local, processes.locked), (compose, containers.locked)):
+    for environment, locked in ((local, LOCAL), (compose, COMPOSE)):
 
         def alone(locked: Any = locked) -> None:
             with refused(), locked("mnist", shared=True):
@@ -280,9 +281,8 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Leaving
     (tmp_path / "left").mkdir()
     made = Leaving("local", FakeEnvironment(tmp_path / "volume"))
     made.left = FakeEnvironment(tmp_path / "left", project="left")
-    for name in ("down", "ls", "up"):
-        module = importlib.import_module(f"lab.cli.commands.{name}")
-        monkeypatch.setattr(module, "backends", lambda: [made])
+    for name in ("cli.commands.ls", "cli.commands.up", "service.environments"):
+        monkeypatch.setattr(f"lab.{name}.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     monkeypatch.chdir(tmp_path)

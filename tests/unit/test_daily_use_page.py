@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli.outcome import judge
+from lab.console import say
 from lab.errors import LabError
-from lab.run.cells import show
-from lab.run.collect import RESERVED
+from lab.run.collect import RESERVED, View
 from lab.run.conduct import conduct
-from lab.run.directory import Left
-from lab.run.homecoming import unwatched
-from lab.run.launch import Order, prepare
-from lab.run.result import result
+from lab.run.prepare import Submission, prepare
+from lab.run.run_info import Left
+from lab.run.tables import result, show
+from lab.service.outcome import check_succeeded
 from lab.task.appending import Written
 from lab.task.experiments import EXPERIMENTS
-from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import State
 from lab.task.statuses import write_status
 from tests.unit.fakes import PLAN, FakeEnvironment, end
@@ -46,14 +45,19 @@ def test_a_file_that_cannot_be_collected_is_named_and_costs_no_other(
 
     (tmp_path / "volume").mkdir()
     environment = FakeEnvironment(tmp_path / "volume", leave_files)
-    order = Order(EXPERIMENTS["async"], (), PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+    order = Submission(
+        RunSpec("async").completed(EXPERIMENTS["async"]),
+        PLAN,
+        tmp_path,
+        tmp_path / "cluster.yaml",
+    )
     run = prepare(order, tmp_path / "runs")
     summary = conduct(
         run,
         boot=lambda _defer: environment,
         found=None,
         keep=False,
-        view=unwatched,
+        view=lambda _info: View(),
         say=print,
     )
     kept = name == "report.html"
@@ -67,10 +71,10 @@ def test_a_file_that_cannot_be_collected_is_named_and_costs_no_other(
     show(result(summary))
     assert f"{name}: {reason}" in capsys.readouterr().out
     if not kept:
-        judge(run, summary)
+        check_succeeded(run, summary, say)
         return
     with pytest.raises(LabError, match=f"run {run.run_id}: files that were not collected: 1, "):
-        judge(run, summary)
+        check_succeeded(run, summary, say)
 
 
 def test_records_that_were_changed_after_their_task_had_ended(tmp_path: Path) -> None:
@@ -82,10 +86,20 @@ def test_records_that_were_changed_after_their_task_had_ended(tmp_path: Path) ->
 
     (tmp_path / "volume").mkdir()
     environment = FakeEnvironment(tmp_path / "volume", forge)
-    order = Order(EXPERIMENTS["async"], (), PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+    order = Submission(
+        RunSpec("async").completed(EXPERIMENTS["async"]),
+        PLAN,
+        tmp_path,
+        tmp_path / "cluster.yaml",
+    )
     run = prepare(order, tmp_path / "runs")
     summary = conduct(
-        run, boot=lambda _defer: environment, found=None, keep=False, view=unwatched, say=print
+        run,
+        boot=lambda _defer: environment,
+        found=None,
+        keep=False,
+        view=lambda _info: View(),
+        say=print,
     )
     assert summary.state == State.FAILED
     assert summary.reason == "the records of worker-0 were changed after its end"

@@ -18,7 +18,7 @@ import pytest
 
 from lab import doctor
 from lab.backends.compose.mends import explain
-from lab.backends.local.addresses import NETWORK
+from lab.backends.local.layout import NETWORK
 from lab.cli import main
 from lab.doctor import (
     Finding,

@@ -11,11 +11,13 @@ import pytest
 
 from lab.cli import main
 from lab.cli.commands import fault
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task import told_faults
 from lab.task.faults import parse
-from lab.task.protocol import Request
+from lab.task.protocol import RunSpec
 from lab.task.states import State
+from tests.specs import request
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end
 from tests.unit.test_cli import CLUSTER
 
@@ -38,9 +40,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
 def submit(environment: FakeEnvironment, run_id: str, **more: float) -> None:
     spec = PLAN.cluster_spec()
     began = time.time() - 10
-    environment.submit(
-        Request(run_id, "async", "p.py", (), spec, submitted_unix=began, **more)  # type: ignore[arg-type]
-    )
+    environment.submit(request(run_id, "async", spec, program="p.py", submitted_unix=began, **more))
 
 
 def told(environment: FakeEnvironment) -> list[str]:
@@ -153,7 +153,7 @@ def test_a_run_that_is_nowhere_under_way(
     monkeypatch.setattr(fault, "backends", list)
     info = RunInfo(
         "20260102-0000-async-bbbb",
-        "async",
+        RunSpec("async"),
         state=State.FAILED,
         project="mnist",
         submitted_unix=1.0,

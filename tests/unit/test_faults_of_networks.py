@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 from argparse import ArgumentTypeError
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from lab.backends import disturbing
-from lab.backends.compose import disturb as sidecar
+from lab.backends import network_faults
+from lab.backends.compose.disturb import calm
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.local import disturb as inside
 from lab.backends.local import environment as local
+from lab.backends.local import processes as inside
 from lab.backends.local import state
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.interpreter import command, environ
+from lab.backends.local.processes import command, environ
 from lab.backends.local.state import Isolation
 from lab.errors import InputError, LabError
 from lab.run import faulting as faultings
@@ -30,13 +30,13 @@ from lab.run.faulting import Faulting, Untold, asked, check_followed, do, settle
 from lab.task import told_faults
 from lab.task.faults import parse
 from lab.task.netfault import MODULE
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from tests.agents import wait_for
 from tests.unit.errors.test_errors_of_containers import an_engine, inspected
 from tests.unit.fakes import PLAN, FakeEnvironment
 from tests.unit.test_local import a_record
 
-REQUEST = Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec())
+REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
 
 
 # ---- While a run is followed
@@ -210,9 +210,9 @@ def test_a_run_that_nobody_follows_has_no_network_faults() -> None:
 
 
 def test_a_refusal_names_the_node_and_the_mend() -> None:
-    error = disturbing.refused("tf2", b"a warning\nerror: no netem; load it\n")
+    error = network_faults.refused("tf2", b"a warning\nerror: no netem; load it\n")
     assert (error.what, error.mend) == ("node tf2: no netem", "load it")
-    assert str(disturbing.refused("tf2", b"")) == "node tf2: it ended without a word"
+    assert str(network_faults.refused("tf2", b"")) == "node tf2: it ended without a word"
 
 
 # ---- Processes
@@ -263,9 +263,12 @@ def test_a_fault_of_a_run_that_is_not_there(stored: LocalEnvironment) -> None:
 def test_a_process_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LabError, match=r"^node tf2: not more than 3600 seconds"):
         inside.disturb("tf2", [], ["cut", "9999"], {})
+    monkeypatch.setattr(inside, "command", lambda _module: ["true"])
+    with pytest.raises(LabError, match=r"^node tf2: it ended without a word$"):
+        inside.disturb("tf2", [], [], {})
     # Whoever waits for the sleeper waits for ever.
     monkeypatch.setattr(inside, "command", lambda _module: ["sleep", "86400"])
-    monkeypatch.setattr(inside, "START_S", 0.05)
+    monkeypatch.setattr(network_faults, "START_S", 0.05)
     with pytest.raises(LabError, match=r"node tf2: the fault did not take hold within .*; see wh"):
         inside.disturb("tf2", [], [], {})
     monkeypatch.setattr(inside, "command", lambda _module: ["nonsense-of-lab"])
@@ -291,14 +294,15 @@ def test_a_process_that_is_too_late_reverts_what_it_has_done(
             codes.append(super().wait(timeout))
             return codes[-1]
 
-    def nothing_yet(*_: object) -> tuple[list[int], list[int], list[int]]:
+    def too_late(node: str, began: Callable[[], bytes | None]) -> None:
         wait_for((tmp_path / "begun").exists, "its begin")
-        return [], [], []
+        network_faults.wait_until_in_effect(node, began)
 
     monkeypatch.setattr(inside, "command", lambda _module: ["sh", "-c", script])
-    monkeypatch.setattr(inside, "_STOP_S", 0.05 if stubborn else 30)
-    monkeypatch.setattr("lab.backends.local.disturb.select.select", nothing_yet)
-    monkeypatch.setattr("lab.backends.local.disturb.subprocess.Popen", Noted)
+    monkeypatch.setattr(inside, "_REVERT_S", 0.05 if stubborn else 30)
+    monkeypatch.setattr(network_faults, "START_S", 0.05)
+    monkeypatch.setattr(inside, "wait_until_in_effect", too_late)
+    monkeypatch.setattr("lab.backends.local.processes.subprocess.Popen", Noted)
     with pytest.raises(LabError, match="node tf2: the fault did not take hold within"):
         inside.disturb("tf2", enter, [], {})
     assert codes[-1] == -ends_by
@@ -416,8 +420,8 @@ def test_a_container_that_says_nothing_is_ended() -> None:
     made.stuck = threading.Event()
     environment, _ = with_sidecar(made, an_anchor(), inspected())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sidecar, "START_S", 0.05)
-        with pytest.raises(LabError, match=r"^node tf3: the fault did not take hold within 30 s; "):
+        patch.setattr(network_faults, "START_S", 0.05)
+        with pytest.raises(LabError, match=r"^node tf3: the fault did not take hold within 0"):
             environment.disturb("tf3", ["cut", "5"])
     # Stopped before it is removed: what is killed leaves the node as it is.
     assert made.did == ["start", "stop", "remove"]
@@ -459,17 +463,17 @@ def test_faults_end_before_an_environment_is_removed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         engine, "for_each", lambda _doing, found, action: [action(each) for each in found]
     )
-    sidecar.calm(engine, "mnist")
+    calm(engine, "mnist")
     assert made.did == ["stop", "stop"]
     assert left == []
     # One that never ran is neither stopped nor waited for.
     never = Sidecar(b"", b"")
     never.status = "created"
     left = [[never, made], [never, made], [never]]
-    sidecar.calm(engine, "mnist")
+    calm(engine, "mnist")
     assert (made.did, never.did) == (["stop"] * 3, [])
     left = [[never], [never]]
-    sidecar.calm(engine, "mnist")
+    calm(engine, "mnist")
     assert (never.did, left) == ([], [])
 
 

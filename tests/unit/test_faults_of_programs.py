@@ -17,7 +17,7 @@ import pytest
 from lab.task import told_faults
 from lab.task.child import Program
 from lab.task.disturbance import Brake, Disturbances
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.volume import submit
 from tests.agents import wait_for
 
@@ -48,7 +48,7 @@ class Victim:
 def volume(tmp_path: Path) -> Volume:
     made = Volume(tmp_path / "runs")
     made.root.mkdir()
-    submit(made, Request("r1", "t", "p.py", (), {"worker": ["tf1:1", "tf2:1"]}))
+    submit(made, Request("r1", RunSpec("t", "p.py"), {"worker": ["tf1:1", "tf2:1"]}))
     return made
 
 

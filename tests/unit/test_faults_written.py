@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lab.task import told_faults
 from lab.task.faults import Fault, Kind, due, hits, later, parse, parse_all, resolve, resolve_all
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.shipping import NoSuchRun
 from lab.task.volume import submit
 from lab.task.when import When
@@ -210,7 +210,7 @@ def test_seconds_that_count_from_now() -> None:
 @pytest.fixture
 def volume(tmp_path: Path) -> Volume:
     made = Volume(tmp_path)
-    submit(made, Request("r1", "t", "p.py", (), {"worker": ["tf1:1"]}))
+    submit(made, Request("r1", RunSpec("t", "p.py"), {"worker": ["tf1:1"]}))
     return made
 
 

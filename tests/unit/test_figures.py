@@ -26,9 +26,11 @@ from lab.figures.charts import CHARTS
 from lab.figures.shape import of_run, topology_of
 from lab.figures.trace import Mark, Trace, from_first_step, samples_of, steps_of
 from lab.records import FIELDS
-from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import records_frame
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.statistics import mean_with_ci
+from tests.specs import run_info
 
 SAMPLES = Path(__file__).parents[2] / "notebooks/samples"
 ZERO = 1000.0
@@ -44,7 +46,7 @@ def few_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def info(experiment: str = "async", **changes: Any) -> RunInfo:
     given = {"cluster": PS, "submitted_unix": ZERO, **changes}
-    return RunInfo("20260101-0000-async-aaaa", experiment, **given)
+    return run_info("20260101-0000-async-aaaa", experiment, **given)
 
 
 def records(*rows: Mapping[str, Any]) -> pd.DataFrame:
@@ -207,7 +209,7 @@ def test_runs_are_compared_from_their_first_steps() -> None:
 def test_who_talks_to_whom(about: RunInfo, links: set[tuple[str, str]]) -> None:
     found = topology_of(of_run(about))
     assert set(found.links) == links
-    assert found.ring is (about.experiment == "multiworker" and not about.own)
+    assert found.ring is (about.spec.experiment == "multiworker" and not about.spec.own)
 
 
 def test_the_cluster_shows_every_task_and_every_card() -> None:

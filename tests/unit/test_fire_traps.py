@@ -307,11 +307,11 @@ def test_what_destroys_asks_first(box: Path, words: list[str]) -> None:
     """Without a terminal nobody can be asked, so nothing is removed; see also the fakes' tests."""
     code = (
         "import sys; from pathlib import Path;"
-        "import lab.cli as cli, lab.cli.commands.down as down;"
+        "import lab.cli as cli, lab.service.environments as environments;"
         "from tests.unit.fakes import FakeBackend, FakeEnvironment;"
         "Path('volume').mkdir(); made = FakeEnvironment(Path('volume'));"
         "made.down = lambda say, **_: print('removed');"
-        "down.backends = lambda: [FakeBackend('local', made)];"
+        "environments.backends = lambda: [FakeBackend('local', made)];"
         "sys.exit(cli.main(sys.argv[1:]))"
     )
 

@@ -16,7 +16,7 @@ from lab.backends.local.state import Place as LocalPlace
 from lab.backends.process import Identity
 from lab.task.forked import Cradle, Refused
 from lab.task.place import Place
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from lab.task.starter import Starter
 from lab.task.wire import HungUp, hear, tell
 
@@ -105,7 +105,7 @@ def place(root: Path, gpus: str = "none") -> Place:
 
 
 def request(**more: bool) -> Request:
-    return Request("r1", "x", "program.py", (), {"worker": ["n:1"]}, **more)
+    return Request("r1", RunSpec("x", "program.py", **more), {"worker": ["n:1"]})  # type: ignore[arg-type]
 
 
 def test_a_program_waits_for_the_import_but_not_for_ever(pair: Pair, tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import pytest
 
 from lab.errors import LabError
 from lab.records import FIELDS
-from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import DAMAGED, records_frame, steps_frame
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.task.protocol import RunSpec
 from tests.unit.fakes import record
 
 CLUSTER = {"ps": ["a:1"], "worker": [f"b:{port}" for port in range(11)]}
@@ -21,7 +23,7 @@ CLUSTER = {"ps": ["a:1"], "worker": [f"b:{port}" for port in range(11)]}
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path / "r")
-    made.create(RunInfo(run_id="r", experiment="async", cluster=CLUSTER))
+    made.create(RunInfo(run_id="r", spec=RunSpec(experiment="async"), cluster=CLUSTER))
     (made.path / "tasks").mkdir()
     return made
 
@@ -173,7 +175,11 @@ def test_files_beside_the_records_are_no_tasks(run: RunDir) -> None:
 def test_names_in_a_run_json_lead_nowhere(tmp_path: Path) -> None:
     made = RunDir(tmp_path / "r")
     made.create(
-        RunInfo(run_id="r", experiment="x", cluster={"../../secret": ["a:1"], "..": ["b:1"]})
+        RunInfo(
+            run_id="r",
+            spec=RunSpec(experiment="x"),
+            cluster={"../../secret": ["a:1"], "..": ["b:1"]},
+        )
     )
     (made.path / "tasks").mkdir()
     made.path.joinpath("tasks/..-0.jsonl").write_text('{"seq": 1}\n')

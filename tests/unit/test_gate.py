@@ -11,10 +11,11 @@ from lab.errors import InputError
 from lab.placement.start_schedule import check_joins, check_start, parse_start, untimely
 from lab.task.gate import Gate
 from lab.task.policy import OnFailure, Policy, outcome, parse_policy
-from lab.task.protocol import Attempt, Request, TaskStatus
+from lab.task.protocol import Attempt, Request, RunSpec, TaskStatus
 from lab.task.states import State
 from lab.task.verdicts import ahead, may_start_again, signal_name
 from lab.task.when import When, parse_when, span
+from tests.specs import changed
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}
 TASKS = ("ps-0", "worker-0", "worker-1", "worker-2")
@@ -28,8 +29,8 @@ class Clock:
 
 
 def request(**more: object) -> Request:
-    asked = Request("r1", "async", "mnist_async.py", (), CLUSTER)
-    return replace(asked, **more)  # type: ignore[arg-type]
+    asked = Request("r1", RunSpec("async", "mnist_async.py"), CLUSTER)
+    return changed(asked, **more)  # type: ignore[arg-type]
 
 
 def states(state: State = State.READY, **others: State | TaskStatus) -> dict[str, TaskStatus]:
@@ -110,7 +111,7 @@ def test_a_program_that_looks_itself_may_train_before_its_step() -> None:
         ended = Attempt("exit code 3", None, None, 9.0, step)
         status = TaskStatus("worker-2", State.STARTING, attempt=1, earlier=(ended,))
         assert late.joins_at(states(worker_2=status)) == joins
-    own = replace(asked, own=True)
+    own = changed(asked, own=True)
     assert Gate(own, "worker-2").joins_at(states()) is None
 
 

@@ -13,19 +13,19 @@ import pytest
 
 from lab.backends import Chunk, TaskInfo
 from lab.errors import LabError
+from lab.run.collect import View
 from lab.run.conduct import conduct
-from lab.run.directory import RunDir
 from lab.run.homecoming import bring_all_home, bring_one_home
-from lab.run.launch import Order, prepare
-from lab.run.lifecycle import NoView
+from lab.run.prepare import Submission, prepare
+from lab.run.store import RunDir
 from lab.task.experiments import EXPERIMENTS
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, write_records
 
 
-class Kept(NoView):
+class Kept(View):
     """Keeps what the user is shown."""
 
     def __init__(self) -> None:
@@ -97,7 +97,12 @@ def environment(tmp_path: Path) -> Iterator[Breaking]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    order = Order(EXPERIMENTS["async"], (), PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+    order = Submission(
+        RunSpec("async").completed(EXPERIMENTS["async"]),
+        PLAN,
+        tmp_path,
+        tmp_path / "cluster.yaml",
+    )
     return prepare(order, tmp_path / "runs")
 
 
@@ -109,7 +114,7 @@ def release(environment: FakeEnvironment) -> None:
 
 def follow(run: RunDir, environment: Breaking, *, booted: bool = False) -> None:
     @contextlib.contextmanager
-    def view() -> Iterator[Kept]:
+    def view(_info: object) -> Iterator[Kept]:
         yield environment.view
 
     conduct(
@@ -244,7 +249,7 @@ def test_a_collection_among_agents_that_are_still_starting_is_revised(
     run: RunDir, environment: Breaking
 ) -> None:
     environment.breaks, environment.alive = 0, False
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     assert collect(run, environment) == []
     first = RunDir(run.path.parent / "r1")
     assert (first.read().state, first.read().reason) == (State.LOST, "its environment has gone")
@@ -267,10 +272,10 @@ def test_a_run_whose_model_did_not_come_is_not_complete(run: RunDir, environment
 
 def test_who_attaches_follows_a_stream_that_breaks_once(run: RunDir, environment: Breaking) -> None:
     environment = released(environment)
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
 
     @contextlib.contextmanager
-    def view() -> Iterator[Kept]:
+    def view(_info: object) -> Iterator[Kept]:
         yield environment.view
 
     (request,) = environment.runs()

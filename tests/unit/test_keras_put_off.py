@@ -12,9 +12,10 @@ import pytest
 from lab.task.command import environ
 from lab.task.lazy_keras import give_back, put_off
 from lab.task.place import Place
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
+from tests.specs import changed
 
-REQUEST = Request("r1", "async", "mnist_async.py", (), {"worker": ["tf1:1"]})
+REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), {"worker": ["tf1:1"]})
 PLACE = Place(
     project="p",
     node="tf1",
@@ -46,7 +47,7 @@ def test_the_users_choice_stays() -> None:
 
 def test_a_program_of_ones_own_gets_keras_as_it_is() -> None:
     assert "TF_USE_LEGACY_KERAS" in environ(PLACE, REQUEST, 0, {})
-    own = environ(PLACE, replace(REQUEST, own=True), 0, {})
+    own = environ(PLACE, changed(REQUEST, own=True), 0, {})
     assert not [name for name in own if "KERAS" in name]
     chosen = environ(PLACE, REQUEST, 0, {"TF_USE_LEGACY_KERAS": "0"})
     assert (chosen["TF_USE_LEGACY_KERAS"], "LAB_LAZY_KERAS" in chosen) == ("0", False)

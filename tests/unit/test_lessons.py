@@ -10,8 +10,7 @@ import pytest
 
 from lab.cli.catalogue import COMMANDS
 from lab.config import load_cluster
-from lab.sweep.crew import with_workers
-from lab.sweep.grid import check_over, grid, parse_over
+from lab.sweep.grid import check_over, grid, parse_over, with_workers
 from lab.task.experiments import EXPERIMENTS, Experiment
 from tests.shown import commands, dead_links, wrong_commands
 

@@ -17,9 +17,10 @@ import pytest
 
 from lab.backends.local import LocalBackend, isolation, layout, state
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.ports import check_free
+from lab.backends.local.layout import check_free
 from lab.backends.local.state import EnvironmentRecord, Isolation, Place
 from lab.backends.local.tails import follow, last_lines
+from lab.backends.locking import lock_environment
 from lab.backends.process import Identity, boot_id, descendants, inner_pid
 from lab.errors import LabError
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
@@ -194,15 +195,15 @@ def test_strange_project_names(name: str) -> None:
 
 
 def test_only_one_may_boot() -> None:
-    with state.locked("demo"):
+    with lock_environment("local", "demo"):
         with (
             pytest.raises(LabError, match="boots the local environment 'demo'"),
-            state.locked("demo"),
+            lock_environment("local", "demo"),
         ):
             pass
-        with state.locked("other"):
+        with lock_environment("local", "other"):
             pass
-    with state.locked("demo"):
+    with lock_environment("local", "demo"):
         pass
 
 
@@ -298,17 +299,17 @@ def test_namespaces_are_probed_once_for_each_boot_of_the_machine(
     answers = iter(["forbidden", None, "forbidden since", None])
     monkeypatch.setattr(isolation, "_probe", lambda: next(answers))
     memory = tmp_path / "known"
-    assert isolation.why_not_remembered(memory) == "forbidden"
+    assert isolation.why_not(memory) == "forbidden"
     for _ in range(3):  # only the good news is remembered
-        assert isolation.why_not_remembered(memory) is None
+        assert isolation.why_not(memory) is None
     monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
-    assert isolation.why_not_remembered(memory) == "LAB_LOCAL_NAMESPACES is 0"
+    assert isolation.why_not(memory) == "LAB_LOCAL_NAMESPACES is 0"
     monkeypatch.delenv("LAB_LOCAL_NAMESPACES")
     isolation.forget(memory)
     isolation.forget(memory)
-    assert isolation.why_not_remembered(memory) == "forbidden since"
+    assert isolation.why_not(memory) == "forbidden since"
     memory.write_text("another boot")
-    assert isolation.why_not_remembered(memory) is None
+    assert isolation.why_not(memory) is None
     assert memory.read_text() == boot_id()
 
 

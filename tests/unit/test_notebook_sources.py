@@ -18,7 +18,7 @@ import nbformat
 import pytest
 
 from lab import api
-from lab.api.words import faults, program_words, schedule
+from lab.api.args import faults, program_args, schedule
 from lab.config import load_cluster
 from lab.run.summary import Summary
 from lab.task.experiments import EXPERIMENTS
@@ -106,7 +106,7 @@ def test_every_run_would_be_accepted(source: Path) -> None:
         schedule(given.get("start"))
         faults(given.get("faults", ()))
         flags = {name: value for name, value in given.items() if name not in own}
-        assert len(program_words(EXPERIMENTS[experiment], flags)) == len(flags)
+        assert len(program_args(experiment, flags)) == len(flags)
         others = {each.arg for each in call.keywords} - given.keys()
         assert others <= EXPERIMENTS[experiment].flags.keys()
 

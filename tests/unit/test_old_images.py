@@ -14,11 +14,10 @@ from typing import Any
 import docker.errors
 import pytest
 
-from lab.backends.compose import ComposeBackend, backend, sources
-from lab.backends.compose.building import Standing, build, standing
+from lab.backends.compose import ComposeBackend, backend, image
 from lab.backends.compose.engine import Engine
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image import Image
+from lab.backends.compose.image import Image, Standing, build, standing
 from lab.backends.compose.removal import NOTHING
 from lab.errors import LabError
 from lab.task.sources import IN_IMAGE, digest
@@ -152,20 +151,20 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_an_image_says_which_version_it_holds(file: bytes | None, said: str) -> None:
     engine = an_engine(cpu=file)
-    assert sources.of_image(engine, "lab:cpu", "mnist") == said
+    assert image.image_digest(engine, "lab:cpu", "mnist") == said
     assert docker_of(engine).made == []
 
 
 def test_what_is_no_archive_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for archive in (b"", b"noise" * 1000, an_archive(HERE)[:520]):
         monkeypatch.setitem(globals(), "an_archive", lambda _, found=archive: found)
-        assert sources.of_image(an_engine(cpu=HERE), "lab:cpu", "mnist") == ""
+        assert image.image_digest(an_engine(cpu=HERE), "lab:cpu", "mnist") == ""
 
 
 def test_a_container_that_another_command_removed_first() -> None:
     engine = an_engine(cpu=HERE)
     docker_of(engine).gone = True
-    assert sources.of_image(engine, "lab:cpu", "mnist") == digest()
+    assert image.image_digest(engine, "lab:cpu", "mnist") == digest()
 
 
 @pytest.mark.parametrize(
@@ -189,29 +188,29 @@ def test_an_image_is_read_once(state: Path) -> None:
     engine = an_engine(cpu=HERE, none=b"")
     image_id = engine.client().images.get("lab:cpu").id
     for _ in range(3):
-        assert sources.of_container(engine, "lab:cpu", image_id) == digest()
-        assert sources.of_image(engine, "lab:cpu", "mnist") == digest()
+        assert image.container_digest(engine, "lab:cpu", image_id) == digest()
+        assert image.image_digest(engine, "lab:cpu", "mnist") == digest()
     assert docker_of(engine).asked == 1
     # That it says nothing may have had another reason, and is asked again.
     for _ in range(2):
-        assert sources.of_container(engine, "lab:none", "another") == ""
-        assert sources._cached_digest("another") is None
+        assert image.container_digest(engine, "lab:none", "another") == ""
+        assert "another" not in image._cached()
     assert docker_of(engine).asked == 3
     for text in ("{", "[]", json.dumps({image_id: 1})):
         (state / "compose" / "images.json").write_text(text)
-        assert sources.of_container(engine, "lab:cpu", image_id) == digest()
+        assert image.container_digest(engine, "lab:cpu", image_id) == digest()
     assert docker_of(engine).asked == 6
 
 
 def test_who_only_looks_at_an_image_writes_nothing(state: Path) -> None:
-    assert sources.of_image(an_engine(cpu=HERE), "lab:cpu", "mnist") == digest()
+    assert image.image_digest(an_engine(cpu=HERE), "lab:cpu", "mnist") == digest()
     assert not state.exists()
 
 
 def test_few_images_are_kept_in_mind() -> None:
     for number in range(40):
-        sources._cache_digest(f"sha256:{number}", f"{number}")
-    known = [number for number in range(40) if sources._cached_digest(f"sha256:{number}")]
+        image._cache_digest(f"sha256:{number}", f"{number}")
+    known = [number for number in range(40) if f"sha256:{number}" in image._cached()]
     assert known == list(range(8, 40))
 
 
@@ -219,7 +218,7 @@ def test_where_nothing_can_be_kept_it_is_read_again(state: Path) -> None:
     state.write_text("")
     engine = an_engine(cpu=HERE)
     for _ in range(2):
-        assert sources.of_container(engine, "lab:cpu", "sha256:1") == digest()
+        assert image.container_digest(engine, "lab:cpu", "sha256:1") == digest()
     assert docker_of(engine).asked == 2
 
 

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from lab.cli.outcome import LOG_LINES, judge
+from lab.console import say
 from lab.errors import LabError
-from lab.run.cells import PIPE_WIDTH
-from lab.run.directory import RunDir, RunInfo
-from lab.run.summary import summarize
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.run.summarize import summarize
+from lab.run.tables import PIPE_WIDTH
+from lab.service.outcome import LOG_LINES, check_succeeded
 from lab.task.files import write_atomically
 from lab.task.output import MAX_LINE_BYTES
-from lab.task.protocol import TaskStatus
+from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import State
 
 PREFIX = "worker-0  | "
@@ -28,7 +30,9 @@ CHATTER = b"I0000 00:00:1795401475.885592      50 rpc.cc:35] an RPC was cancelle
 def run(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path / "runs" / "r")
     cluster = {"ps": ["tf1:1"], "worker": ["tf1:2"]}
-    made.create(RunInfo("r", "async", state=State.FAILED, reason="so it is", cluster=cluster))
+    made.create(
+        RunInfo("r", RunSpec("async"), state=State.FAILED, reason="so it is", cluster=cluster)
+    )
     for task, state in (("ps-0", State.CANCELLED), ("worker-0", State.FAILED)):
         made.status(task).parent.mkdir(exist_ok=True)
         write_atomically(made.status(task), TaskStatus(task, state).to_json())
@@ -41,7 +45,7 @@ def judged(run: RunDir) -> None:
     with pytest.raises(
         LabError, match=r"^run r failed \(so it is\); all that its tasks said is in"
     ):
-        judge(run, summarize(run))
+        check_succeeded(run, summarize(run), say)
 
 
 def shown(run: RunDir, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -108,6 +112,6 @@ def test_lines_are_cut_at_the_terminals_width(run: RunDir, monkeypatch: pytest.M
 def test_a_piece_of_a_line_is_not_shown_as_a_line(
     run: RunDir, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.cli.outcome._TAIL_BYTES", 10)
+    monkeypatch.setattr("lab.service.outcome._TAIL_BYTES", 10)
     run.log("worker-0").write_bytes(b"first and long\nsecond\n")
     assert shown(run, capsys) == [f"{PREFIX}second"]

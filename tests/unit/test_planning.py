@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lab.cli import main, planning
+from lab.cli import main
 from lab.gpu import Inventory, Process
 from lab.units import GIB
 from tests.golden.boxes import box, uuid_of, wired
@@ -30,9 +29,8 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBackend:
     """A project's directory and a backend on which nothing is up."""
     (tmp_path / "volume").mkdir()
     made = FakeBackend("local")
-    for name in ("up", "run"):
-        module = importlib.import_module(f"lab.cli.commands.{name}")
-        monkeypatch.setattr(module, "backends", lambda: [made])
+    for name in ("lab.cli.commands.up", "lab.service.run"):
+        monkeypatch.setattr(f"{name}.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts/mnist_async.py").write_text("")
@@ -47,7 +45,7 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Put:
     """Puts another box in the place of this one."""
 
     def put(inventory: Inventory) -> None:
-        monkeypatch.setattr(planning, "take_inventory", lambda mode, cluster: inventory)
+        monkeypatch.setattr("lab.service.planning.take_inventory", lambda mode, cluster: inventory)
 
     return put
 

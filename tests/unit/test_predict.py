@@ -21,7 +21,7 @@ from PIL import Image
 from lab.cli import main
 from lab.predict.image_grid import draw_grid, draw_one
 from lab.predict.prediction import Answer, most_probable, percent
-from lab.run.directory import RunDir
+from lab.run.store import RunDir
 from lab.task.data import load_test
 from lab.task.model import SavedModel
 from lab.task.states import State

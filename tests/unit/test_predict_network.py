@@ -15,7 +15,7 @@ from lab.errors import InputError, LabError
 from lab.predict.network import Network, network, softmax
 from lab.predict.prediction import Evaluation, evaluate
 from lab.predict.source import saved_model
-from lab.run.directory import RunDir
+from lab.run.store import RunDir
 from lab.task.data import Examples, load_mnist, load_test
 from lab.task.model import SavedModel
 from lab.task.states import State

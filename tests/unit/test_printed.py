@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.run.directory import RunDir, RunInfo
 from lab.run.printed import MOST_PER_S, PrintedLines, readable
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.task.protocol import RunSpec
 from lab.task.states import State
+from tests.specs import update
 from tests.unit.fakes import PLAN
 
 RENDEZVOUS = b"W0000 00:00:1795485455.806979     296 local_rendezvous.cc:412] Local rendezvous\n"
@@ -103,7 +106,7 @@ def run(tmp_path: Path) -> RunDir:
     made.create(
         RunInfo(
             made.run_id,
-            "own",
+            RunSpec("own"),
             cluster=PLAN.cluster_spec(),
             state=State.SUCCEEDED,
             submitted_unix=1.0,
@@ -150,7 +153,7 @@ def test_a_run_without_a_line_says_so(run: RunDir, capsys: pytest.CaptureFixture
 
 
 def test_a_run_that_goes_on_says_so(run: RunDir, capsys: pytest.CaptureFixture[str]) -> None:
-    run.update(state=State.TRAINING)
+    update(run, state=State.TRAINING)
     run.log("worker-0").write_bytes(b"one\n")
     assert logs(run) == 0
     out, err = capsys.readouterr()

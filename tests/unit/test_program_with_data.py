@@ -9,7 +9,7 @@ import pytest
 
 from lab.config import Cluster, parse_cluster
 from lab.errors import InputError
-from lab.run import data_files
+from lab.run import program as programs
 from lab.run.program import names_a_program, read_program
 from lab.run.project import experiment_of
 from lab.task.protocol import Entry
@@ -91,9 +91,9 @@ def test_the_largest_file_is_named_where_all_are_too_large(
     program = write(tmp_path, main="'small', 'large'")
     (tmp_path / "small").write_bytes(bytes(1 << 20))
     (tmp_path / "large").write_bytes(bytes(3 << 20))
-    monkeypatch.setattr(data_files, "MAX_BYTES", 4 << 20)
+    monkeypatch.setattr(programs, "MAX_DATA_BYTES", 4 << 20)
     assert data_of(program) == ["large", "small"]
-    monkeypatch.setattr(data_files, "MAX_BYTES", (4 << 20) - 1)
+    monkeypatch.setattr(programs, "MAX_DATA_BYTES", (4 << 20) - 1)
     with pytest.raises(InputError, match=r"/large has 3 MiB; .* 3 MiB together; move it to anothe"):
         data_of(program)
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from lab.backends import looking, proof
-from lab.backends.compose import sight as container_sight
 from lab.backends.compose.containers import read
 from lab.backends.compose.engine import Engine
+from lab.backends.compose.environment import anchor_sight, task_sight
 from lab.errors import LabError
 from lab.gpu import Condition, Fault, Gpu, NvmlError
 from lab.gpu.verification import Sight
@@ -321,26 +321,26 @@ def engine_with(client: object) -> Engine:
 
 def test_a_container_is_asked_inside_and_of_the_engine() -> None:
     client = Exec(b'{"nvml": ["GPU-4"]}\n', 0)
-    seen = container_sight.of_task(engine_with(client), read(INSPECTED), tensorflow=True)
+    seen = task_sight(engine_with(client), read(INSPECTED), tensorflow=True)
     assert seen == Sight(nvml=("GPU-4",), isolated=True, engine=("GPU-4", "GPU-5"))
     assert client.command == [
         *("python", "-m", "lab.task.sight", "--within", "120", "--tensorflow")
     ]
-    failed = container_sight.of_task(engine_with(Exec(None, 1)), read(INSPECTED), tensorflow=False)
+    failed = task_sight(engine_with(Exec(None, 1)), read(INSPECTED), tensorflow=False)
     assert (failed.engine, failed.isolated) == (("GPU-4", "GPU-5"), True)
     assert "no word" in failed.reasons["environment"]
 
 
 def test_a_container_that_cannot_be_asked_says_why() -> None:
     stopped: dict[str, Any] = {**INSPECTED, "State": {**INSPECTED["State"], "Status": "exited"}}
-    seen = container_sight.of_task(engine_with(None), read(stopped), tensorflow=False)
+    seen = task_sight(engine_with(None), read(stopped), tensorflow=False)
     assert seen.reasons == {"environment": "exited (0)"}
 
     class Away(Exec):
         def exec_create(self, container: str, command: list[str]) -> dict[str, str]:
             raise ConnectionError("away")
 
-    away = container_sight.of_task(engine_with(Away(None, 0)), read(INSPECTED), tensorflow=False)
+    away = task_sight(engine_with(Away(None, 0)), read(INSPECTED), tensorflow=False)
     assert "asking worker-1 what it sees" in away.reasons["environment"]
 
 
@@ -351,7 +351,7 @@ def test_an_anchor_is_known_by_its_description() -> None:
         "Config": {**INSPECTED["Config"], "Env": variables},
         "HostConfig": {"DeviceRequests": [{"Driver": "nvidia", "Count": -1}, {"Count": 2}]},
     }
-    seen = container_sight.of_anchor(read(attributes))
+    seen = anchor_sight(read(attributes))
     assert seen.environment == {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
     assert (seen.engine, seen.isolated) == (("all", "2 of any"), True)
 

@@ -31,16 +31,18 @@ from lab.report.provenance import origins
 from lab.report.verdicts import read_verdicts
 from lab.reproduce import judge, view
 from lab.reproduce.statistics import Interval
-from lab.run.directory import RunDir, RunInfo
 from lab.run.frame import records_frame
 from lab.run.progress import TaskProgress
-from lab.run.summary import summary_of
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.run.summarize import summary_of
 from lab.task.experiments import EXPERIMENTS
 from lab.task.parameters import hyperparameters
 from lab.task.policy import RESTARTS, OnFailure
-from lab.task.protocol import READY_S
+from lab.task.protocol import READY_S, RunSpec
 from lab.task.states import State
 from lab.tf_versions import HERITAGE
+from tests.specs import run_info
 from tests.unit.test_figures import HOSTILE
 
 FIRST, SECOND = "20260101-0000-async-aaaa", "20260102-0000-async-bbbb"
@@ -203,7 +205,7 @@ def test_only_free_texts_may_be_broken_anywhere(home: Path) -> None:
 @pytest.mark.usefixtures("blank")
 def test_what_is_not_known_has_no_tile_and_slow_is_told_with_two_digits(home: Path) -> None:
     run = RunDir(home / FIRST)
-    run.create(RunInfo(FIRST, "async", state=State.FAILED, collected=True))
+    run.create(RunInfo(FIRST, RunSpec("async"), state=State.FAILED, collected=True))
     assert report(FIRST) == 0
     page = page_of(run.path / "report.html")
     assert page.tags.count("li") == 1
@@ -221,7 +223,7 @@ def test_nothing_of_a_run_becomes_markup(home: Path) -> None:
         "reason": HOSTILE,
         "state": State.FAILED,
         "backend": HOSTILE,
-        "argv": (HOSTILE,),
+        "args": (HOSTILE,),
         "hyperparameters": {HOSTILE: HOSTILE},
         "versions": {HOSTILE: HOSTILE},
         "provenance": {HOSTILE: HOSTILE},
@@ -266,7 +268,7 @@ def test_nothing_of_a_run_becomes_markup(home: Path) -> None:
 def test_a_run_without_records_has_a_page_that_says_so(home: Path) -> None:
     run = RunDir(home / FIRST)
     facts = {"reason": "no memory", "submitted_unix": 1.0, "collected": True}
-    run.create(RunInfo(FIRST, "async", state=State.FAILED, **facts))
+    run.create(RunInfo(FIRST, RunSpec("async"), state=State.FAILED, **facts))
     (run.path / "figures").mkdir()
     (run.path / "figures" / "loss.png").write_bytes(b"an older report's")
     assert report("last") == 0
@@ -480,7 +482,7 @@ def test_late_starts_and_new_starts_are_marked(tmp_path: Path) -> None:
 def test_runs_that_differ_by_their_seed_are_one_group() -> None:
     def made(experiment: str = "async", **changes: Any) -> RunInfo:
         given: Mapping[str, Any] = {"hyperparameters": {"seed": 1, "learning_rate": 0.5}}
-        return RunInfo("x", experiment, **{**given, **changes})
+        return run_info("x", experiment, **{**given, **changes})
 
     other_seed = made(hyperparameters={"seed": 2, "learning_rate": 0.5})
     other_rate = made(hyperparameters={"seed": 2, "learning_rate": 1})
@@ -494,16 +496,26 @@ def test_runs_that_differ_by_their_seed_are_one_group() -> None:
 
 def test_the_command_makes_the_same_run_again() -> None:
     info = RunInfo(
-        "x", "async", backend="local", cluster_file="clusters/book.yaml", argv=("--seed=1",),
-        start={"worker-2": "after 500 steps"}, faults=("kill worker-1", "cut:5s tf2"),
-        on_failure=OnFailure.RESTART, restarts=3, ready_s=READY_S,
-    )  # fmt: skip
+        "x",
+        RunSpec(
+            "async",
+            args=("--seed=1",),
+            start={"worker-2": "after 500 steps"},
+            faults=("kill worker-1", "cut:5s tf2"),
+            on_failure=OnFailure.RESTART,
+            restarts=3,
+            ready_s=READY_S,
+        ),
+        backend="local",
+        cluster_file="clusters/book.yaml",
+    )
     assert command(info) == (
         "lab run async --cluster clusters/book.yaml --backend local --start 'worker-2: after 500"
         " steps' --fault 'kill worker-1; cut:5s tf2' --on-failure restart:3 --seed=1"
     )
-    own = replace(info, own=True, program="mine.py", start={}, faults=(), cluster_file="",
-                  on_failure=OnFailure.FAIL, ready_s=0)  # fmt: skip
+    mine = replace(info.spec, own=True, program="mine.py", start={}, faults=(),
+                   on_failure=OnFailure.FAIL, ready_s=0)  # fmt: skip
+    own = replace(info, spec=mine, cluster_file="")
     assert command(own) == "lab run mine.py --backend local -- --seed=1"
 
 
@@ -522,10 +534,21 @@ def test_the_commands_words_are_read_into_the_same_run(
     experiment: str, argv: tuple[str, ...]
 ) -> None:
     info = RunInfo(
-        "x", experiment, argv=argv, stall_s=90.5, ready_s=7, backend="compose",
-        data_dir="/lab/data/mine", resumed_from=FIRST, on_failure=OnFailure.RESTART, restarts=2,
-        start={"worker-1": "10s"}, faults=("pause:2s worker-0 after 5s",),
-    )  # fmt: skip
+        "x",
+        RunSpec(
+            experiment,
+            args=argv,
+            stall_s=90.5,
+            ready_s=7,
+            data_dir="/lab/data/mine",
+            resumed_from=FIRST,
+            on_failure=OnFailure.RESTART,
+            restarts=2,
+            start={"worker-1": "10s"},
+            faults=("pause:2s worker-0 after 5s",),
+        ),
+        backend="compose",
+    )
     lab, run, *words = shlex.split(command(info))
     assert (lab, run) == ("lab", "run")
     texts = check("run", run_command, words)
@@ -545,22 +568,35 @@ def test_the_commands_words_are_read_into_the_same_run(
 
 def test_the_command_of_a_printed_program_says_how_it_was_run() -> None:
     info = RunInfo(
-        "x", "book", own=True, program="book.py", listing=True, faithful=True, mend=True,
-        argv=("--x", "1"), plan={"tensorflow": HERITAGE.tensorflow},
-    )  # fmt: skip
+        "x",
+        RunSpec(
+            "book",
+            own=True,
+            program="book.py",
+            listing=True,
+            faithful=True,
+            mend=True,
+            args=("--x", "1"),
+        ),
+        plan={"tensorflow": HERITAGE.tensorflow},
+    )
     assert command(info) == (
         "lab run book.py --listing --faithful --mend --tensorflow 2.15 -- --x 1"
     )
     texts = check("run", run_command, shlex.split(command(info))[2:])
     assert json.loads(texts["rest"]) == ["--x", "1"]
-    plain = RunInfo("x", "coordinator", on_failure=OnFailure.RESTART, restarts=RESTARTS,
-                    ready_s=READY_S)  # fmt: skip
+    plain = RunInfo(
+        "x",
+        RunSpec("coordinator", on_failure=OnFailure.RESTART, restarts=RESTARTS, ready_s=READY_S),
+    )
     assert command(plain) == "lab run coordinator"
 
 
 def test_the_provenance_says_what_runs_have_in_common() -> None:
     one, two = (
-        RunInfo(name, "async", seed=seed, provenance={"kernel": "Linux 6"}, started_unix=1e308)
+        RunInfo(
+            name, RunSpec("async"), seed=seed, provenance={"kernel": "Linux 6"}, started_unix=1e308
+        )
         for name, seed in (("a", 1), ("b", 2))
     )
     found = origins([one, two], {})
@@ -581,7 +617,9 @@ def test_the_hyperparameters_have_the_rate_that_the_programs_tell(home: Path) ->
     assert report("last") == 0
     page = page_of(run.path / "report.html")
     assert ["hyperparameters", "epochs 2, learning_rate 0.01"] in page.rows
-    typed = RunInfo("x", "async", hyperparameters={"learning_rate": 0.5, "global_steps": 7})
+    typed = RunInfo(
+        "x", RunSpec("async"), hyperparameters={"learning_rate": 0.5, "global_steps": 7}
+    )
     assert origins([typed], {"x": 0.01})["hyperparameters"] == "learning_rate 0.5, global_steps 7"
 
 
@@ -604,7 +642,7 @@ def test_numbers_of_claims_are_those_of_the_terminal(home: Path) -> None:
 
 def test_huge_numbers_are_short_in_tables(tmp_path: Path) -> None:
     (shown,) = read_runs([recorded.make(tmp_path, FIRST, steps=STEPS)], lambda _: None, print)
-    info = RunInfo("r1", "async", cluster={"worker": ["tf1:2222"]})
+    info = RunInfo("r1", RunSpec("async"), cluster={"worker": ["tf1:2222"]})
     huge = TaskProgress("worker-0", loss=1e308, accuracy=-1e308)
     summary = summary_of(info, {}, {"worker-0": huge})
     (row,) = [

@@ -6,14 +6,17 @@ import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lab.cli import main
 from lab.errors import LabError
-from lab.run.directory import RunDir
+from lab.run.store import RunDir
+from lab.service.target import Target, find_target
 from lab.task.protocol import Request, Volume
 from lab.task.states import State
+from tests.specs import update
 from tests.unit.fakes import Boots, FakeEnvironment, end, record, train, write_records
 
 ROOT = Path(__file__).parents[2]
@@ -30,8 +33,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = FakeEnvironment(tmp_path / "volume", project="book")
-    module = importlib.import_module("lab.cli.reproducing")
-    monkeypatch.setattr(module, "backends", lambda: [Boots("local", made=made)])
+    monkeypatch.setattr("lab.service.run.backends", lambda: [Boots("local", made=made)])
     yield made
     for thread in made.threads:
         thread.join(30)
@@ -43,7 +45,7 @@ def reproduce(*words: str) -> int:
 
 def flags(request: Request) -> dict[str, str]:
     """What the program is given last, which counts."""
-    pairs = (word.removeprefix("--").partition("=") for word in request.args)
+    pairs = (word.removeprefix("--").partition("=") for word in request.spec.args)
     return {name: value for name, _, value in pairs}
 
 
@@ -57,14 +59,14 @@ def test_each_kind_of_run_is_made_with_recorded_seeds_and_the_books_start(
 ) -> None:
     assert reproduce("book-async", "--repeats", "2", "--gpus", "none", "--seed", "5") == 1
     asked = environment.runs()
-    assert [(each.experiment, flags(each)) for each in asked] == [
+    assert [(each.spec.experiment, flags(each)) for each in asked] == [
         ("async", {"epochs": "50", "seed": "5"}),
         ("async-fast", {"epochs": "2", "seed": "5"}),
         ("async", {"epochs": "50", "seed": "5"}),
         ("async", {"epochs": "50", "seed": "6"}),
     ]
     books, late = {"worker-2": "after 20,900 steps"}, {"worker-2": "10s"}
-    assert [dict(each.start) for each in asked] == [books, late, late, books]
+    assert [dict(each.spec.start) for each in asked] == [books, late, late, books]
     assert environment.is_down
     out, err = capsys.readouterr()
     assert "global steps in all" in out
@@ -76,13 +78,31 @@ def test_each_kind_of_run_is_made_with_recorded_seeds_and_the_books_start(
     assert "claims are not reproduced, " in err
 
 
+def test_runs_with_as_many_workers_share_a_target(
+    environment: FakeEnvironment,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[object] = []
+
+    def find(*args: Any, **options: Any) -> Target:
+        found.append(args)
+        return find_target(*args, **options)
+
+    monkeypatch.setattr("lab.service.run.find_target", find)
+    assert reproduce("book-async", "--repeats", "1", "--gpus", "none") == 1
+    assert len(environment.runs()) == 3
+    assert len(found) == 1
+    assert capsys.readouterr().err.count("backend local: ") == 1
+
+
 def test_quick_runs_the_quick_listings(environment: FakeEnvironment) -> None:
     reproduce("book-sync", "--repeats", "1", "--gpus", "none", "--quick")
     asked = environment.runs()
-    assert [each.experiment for each in asked] == [
+    assert [each.spec.experiment for each in asked] == [
         "sync-fast", "async-fast", "sync-fast", "async-fast",
     ]  # fmt: skip
-    assert [each.faults for each in asked][1:] == [
+    assert [each.spec.faults for each in asked][1:] == [
         (), ("slow:0.3,60s worker-0",), ("slow:0.3,60s worker-0",),
     ]  # fmt: skip
 
@@ -162,7 +182,7 @@ def test_a_run_that_is_under_way_is_not_judged(
 ) -> None:
     reproduce("book-async", "--repeats", "1", "--gpus", "none")
     run = RunDir(Path("runs") / environment.runs()[0].run_id)
-    run.update(state=State.TRAINING)
+    update(run, state=State.TRAINING)
     capsys.readouterr()
     assert reproduce("book-async", "--runs", run.run_id) == 2
     said = f"error: run {run.run_id} has not ended, or not all of it is at home; follow it with"
@@ -209,7 +229,7 @@ def test_an_interrupt_leaves_what_was_made_and_its_verdicts(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = importlib.import_module("lab.sweep.making")
+    module = importlib.import_module("lab.service.batches")
     conduct = module.conduct
 
     def interrupted(*words: object, **named: object) -> object:
@@ -231,12 +251,12 @@ def test_a_run_that_breaks_off_is_in_the_result(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = importlib.import_module("lab.sweep.making")
+    module = importlib.import_module("lab.service.batches")
     conduct = module.conduct
 
     def breaks(run: RunDir, **named: object) -> object:
         if len(environment.runs()) == 1:
-            run.update(state=State.FAILED, reason="the environment went")
+            update(run, state=State.FAILED, reason="the environment went")
             raise LabError("environment 'book' went")
         return conduct(run, **named)
 

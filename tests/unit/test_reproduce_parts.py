@@ -18,11 +18,20 @@ from lab.reproduce import statistics
 from lab.reproduce.claims import NAMES, Source, load
 from lab.reproduce.figures import Step, WorkerFigures, read_figures
 from lab.reproduce.judge import Ours, Verdict, Word
-from lab.reproduce.recipes import MODES, crews, points, role_of_point, role_of_run, wanted
+from lab.reproduce.run_specs import (
+    MODES,
+    points,
+    role_of_point,
+    role_of_run,
+    spec_of,
+    worker_counts,
+)
 from lab.reproduce.statistics import Interval
 from lab.reproduce.view import as_json, counts, grouped, notes, path_of, reasons, verdicts_table
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol import RunSpec
 from lab.task.states import State
 from tests.unit.reproducing import bare_run
 
@@ -31,12 +40,11 @@ def a_run(home: Path, records: list[object], **fields: Any) -> RunDir:
     run = RunDir(home / "20260101-0900-async-1a2b")
     info = RunInfo(
         run_id=run.run_id,
-        experiment="async",
+        spec=RunSpec(experiment="async", start={"worker-0": "after 5 steps"}),
         state=State.SUCCEEDED,
         seed=5,
         cluster={"ps": ["tf1:2222"], "worker": ["tf2:2222"]},
         hyperparameters={"epochs": 2, "global_steps": 0},
-        start={"worker-0": "after 5 steps"},
     )
     run.create(info)
     run.records("worker-0").parent.mkdir()
@@ -143,13 +151,13 @@ def test_the_runs_of_a_source_can_be_made(name: str, quick: bool) -> None:
     source = load(name)
     roles = set()
     for recipe in source.recipes.values():
-        asked = wanted(recipe, quick=quick)
+        asked = spec_of(recipe, quick=quick)
         experiment = EXPERIMENTS[asked.experiment]
         for flag, value in {**asked.flags, "seed": 1}.items():
             experiment.flags[flag].parse(str(value))
         roles.add((MODES[asked.experiment], recipe.role))
     assert len(roles) == len(source.recipes)
-    several = [points(source, 3, workers) for workers in crews(source)]
+    several = [points(source, 3, workers) for workers in worker_counts(source)]
     made = [(role_of_point(point), point.repeat) for share in several for point in share]
     first = next(iter(source.recipes))
     assert made[0] == (first, 0)

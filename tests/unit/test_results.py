@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli.outcome import judge
+from lab.console import say
 from lab.errors import LabError
 from lab.records import format_record, parse_record
-from lab.run.cells import show
-from lab.run.directory import RunDir
-from lab.run.launch import Order, prepare
+from lab.run.prepare import Submission, prepare
 from lab.run.progress import TaskProgress
-from lab.run.result import result
-from lab.run.summary import Summary, summary_of
+from lab.run.store import RunDir
+from lab.run.summarize import summary_of
+from lab.run.summary import Summary
+from lab.run.tables import result, show
+from lab.service.outcome import check_succeeded
 from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol import RunSpec
 from lab.task.results import Result, result_of, unexpected
 from lab.task.states import State
+from tests.specs import changed
 from tests.unit.fakes import PLAN
 
 
@@ -74,13 +77,18 @@ def test_what_was_not_found_as_it_has_to_be(tmp_path: Path) -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    order = Order(EXPERIMENTS["async"], (), PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+    order = Submission(
+        RunSpec("async").completed(EXPERIMENTS["async"]),
+        PLAN,
+        tmp_path,
+        tmp_path / "cluster.yaml",
+    )
     return prepare(order, tmp_path / "runs")
 
 
 def summary(run: RunDir, *found: Result, state: State = State.SUCCEEDED) -> Summary:
     """What a run of `linear` comes to whose first worker has found this."""
-    info = replace(run.read(), experiment="linear", state=state)
+    info = changed(run.read(), experiment="linear", state=state)
     progress = {task: TaskProgress(task) for task in info.task_names()}
     for each in found:
         fields = {"name": each.name, "value": each.value, "low": each.low, "high": each.high}
@@ -99,7 +107,7 @@ def test_a_summary_holds_what_was_found_and_reads_it_back(run: RunDir) -> None:
         ("b", "worker-0", 9.99),
     ]
     assert Summary.from_json(whole.to_json()) == whole
-    judge(run, whole)
+    check_succeeded(run, whole, say)
 
 
 def test_the_newest_of_several_counts(run: RunDir) -> None:
@@ -112,7 +120,7 @@ def test_a_result_outside_its_band_is_no_success(
 ) -> None:
     whole = summary(run, replace(W, value=2.5), B)
     with pytest.raises(LabError, match=r"succeeded, but w is 2\.5, not 1\.95 to 2\.05; all that"):
-        judge(run, whole)
+        check_succeeded(run, whole, say)
     show(result(whole))
     said = capsys.readouterr().out
     assert "2.5, NOT 1.95 to 2.05" in said
@@ -124,7 +132,7 @@ def test_a_result_that_never_came_is_no_success(
 ) -> None:
     whole = summary(run, W)
     with pytest.raises(LabError, match="succeeded, but b was not found"):
-        judge(run, whole)
+        check_succeeded(run, whole, say)
     show(result(whole))
     assert "NOT FOUND" in capsys.readouterr().out
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from lab.backends.locking import Busy, locked
-from lab.cli.sites import Site, in_turn
 from lab.errors import LabError
 from lab.run.run_queue import turn
-from lab.task.protocol import Request
+from lab.service.target import Target, run_in_turn
+from lab.task.protocol import Request, RunSpec
 from lab.task.states import State
 from tests.agents import PATIENCE_S, ROOT, wait_for
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end
@@ -154,7 +154,7 @@ def test_a_run_that_waits_is_not_passed_by_one_that_does_not(
 def test_a_run_whose_client_has_gone_is_waited_for(tmp_path: Path) -> None:
     (tmp_path / "volume").mkdir()
     environment = FakeEnvironment(tmp_path / "volume", lambda _volume, _request: None)
-    request = Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec())
+    request = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
     environment.submit(request)
     said: list[str] = []
     order: list[str] = []
@@ -216,8 +216,8 @@ class Tries:
     refusals: int
     begun: list[str] = field(default_factory=list)
 
-    def __call__(self, site: Site, begin: object) -> str:
-        self.begun.append(site.plan.name)
+    def __call__(self, target: Target, begin: object) -> str:
+        self.begun.append(target.plan.name)
         if len(self.begun) <= self.refusals:
             raise Busy("run r1 is under way")
         return "done"
@@ -227,15 +227,15 @@ def test_a_run_that_another_user_was_quicker_than_waits_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("lab.run.run_queue._POLL_S", 0.01)
-    site = Site(FakeBackend(), PLAN, Path(), None)
-    looks: list[Site] = []
+    target = Target(FakeBackend(), PLAN, Path(), None)
+    looks: list[Target] = []
 
-    def find() -> Site:
-        looks.append(site)
-        return site
+    def find() -> Target:
+        looks.append(target)
+        return target
 
     tries = Tries(2)
-    assert in_turn(site, find, tries, wait=True, say=quiet) == "done"
+    assert run_in_turn(target, find, tries, wait=True, say=quiet) == "done"
     assert (len(tries.begun), len(looks)) == (3, 2)
     with pytest.raises(Busy):
-        in_turn(site, find, Tries(1), wait=False, say=quiet)
+        run_in_turn(target, find, Tries(1), wait=False, say=quiet)

@@ -22,24 +22,29 @@ from lab.backends import Chunk
 from lab.cli import main
 from lab.errors import InputError, LabError
 from lab.run import whereabouts
+from lab.run.collect import View
 from lab.run.conduct import conduct
-from lab.run.directory import RunDir, RunInfo, find_run, runs_dir
 from lab.run.homecoming import bring_all_home, bring_one_home
-from lab.run.launch import Order, prepare
-from lab.run.lifecycle import NoView
-from lab.run.summary import Summary, summarize, write_summary
+from lab.run.prepare import Submission, prepare
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir, find_run, runs_dir
+from lab.run.summarize import summarize
+from lab.run.summary import Summary, write_summary
 from lab.task.experiments import EXPERIMENTS
 from lab.task.parameters import hyperparameters, with_seed
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
+from tests.specs import update
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
 
 ASYNC = EXPERIMENTS["async"]
 
 
-def order(tmp_path: Path, *argv: str) -> Order:
-    return Order(ASYNC, argv, PLAN, tmp_path, tmp_path / "cluster.yaml", "")
+def order(tmp_path: Path, *argv: str) -> Submission:
+    return Submission(
+        RunSpec("async", args=argv).completed(ASYNC), PLAN, tmp_path, tmp_path / "cluster.yaml"
+    )
 
 
 @pytest.fixture
@@ -54,8 +59,8 @@ def environment(tmp_path: Path) -> FakeEnvironment:
 
 
 @contextlib.contextmanager
-def unseen() -> Iterator[NoView]:
-    yield NoView()
+def unseen(_info: RunInfo) -> Iterator[View]:
+    yield View()
 
 
 def go(run: RunDir, environment: FakeEnvironment, **changes: object) -> Summary:
@@ -75,7 +80,7 @@ def test_run_json_stands_before_anything_starts(run: RunDir) -> None:
     assert info.hyperparameters["epochs"] == 1  # as given
     assert info.hyperparameters["batch_size"] == 100  # the program's default
     assert info.seed == info.hyperparameters["seed"]
-    assert f"--seed={info.seed}" in info.argv
+    assert f"--seed={info.seed}" in info.spec.args
     assert info.cluster == PLAN.cluster_spec()
     assert info.plan is not None
     assert info.plan["tasks"][1]["port"] == 2222
@@ -91,7 +96,7 @@ def test_a_run_whose_files_cannot_be_copied_leaves_nothing(
         new.mkdir()
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("lab.run.launch.copy_checkpoints", full)
+    monkeypatch.setattr("lab.run.prepare.copy_checkpoints", full)
     with pytest.raises(OSError, match="No space left"):
         prepare(replace(order(tmp_path), resumes=run), run.path.parent)
     assert list(run.path.parent.iterdir()) == [run.path]
@@ -236,7 +241,7 @@ def test_a_helperless_run_comes_home_once_and_again(
     tmp_path: Path, environment: FakeEnvironment
 ) -> None:
     environment.submit(
-        Request("r1", "async", "mnist_async.py", ("--epochs=1",), PLAN.cluster_spec())
+        Request("r1", RunSpec("async", "mnist_async.py", ("--epochs=1",)), PLAN.cluster_spec())
     )
     for thread in environment.threads:
         thread.join()
@@ -245,7 +250,7 @@ def test_a_helperless_run_comes_home_once_and_again(
     assert bring_all_home(environment, home, said.append) == []
     run = find_run("last", home)
     first = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    assert run.read().experiment == "async"
+    assert run.read().spec.experiment == "async"
     assert run.read().state is State.SUCCEEDED
     assert said == [f"run r1: succeeded, collected into {run.path}"]
     bring_all_home(environment, home, said.append)
@@ -257,7 +262,7 @@ def test_a_helperless_run_comes_home_once_and_again(
 def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(
     tmp_path: Path, environment: FakeEnvironment
 ) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     for thread in environment.threads:
         thread.join()
     one, two = tmp_path / "one", tmp_path / "two"
@@ -277,7 +282,7 @@ def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(
 def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
     tmp_path: Path, environment: FakeEnvironment, lie: str
 ) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     for thread in environment.threads:
         thread.join()
     home = tmp_path / "runs"
@@ -286,7 +291,7 @@ def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
     for name in ("run.json", "summary.json"):
         (tmp_path / "damaged/r1" / name).write_text("{}")
     shutil.copytree(home / "r1", tmp_path / "another/r1")
-    RunDir(tmp_path / "another/r1").update(run_id="r2")
+    update(RunDir(tmp_path / "another/r1"), run_id="r2")
     shutil.rmtree(home)
     environment.volume.collected("r1").write_text(str(tmp_path / lie) if lie.isalpha() else lie)
     bring_all_home(environment, home, lambda _line: None, anywhere=True)
@@ -301,7 +306,7 @@ def test_a_run_with_files_that_stay_is_not_noted_as_collected(
         train(volume, request)
 
     environment.tasks_do = leave
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     for thread in environment.threads:
         thread.join()
     bring_all_home(environment, tmp_path / "runs", lambda _line: None)
@@ -317,7 +322,7 @@ def test_an_environment_of_an_older_lab_knows_no_notes(
 
     monkeypatch.setattr(environment, "collected", refuse)
     monkeypatch.setattr(environment, "mark_collected", refuse)
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     for thread in environment.threads:
         thread.join()
     bring_all_home(environment, tmp_path / "runs", lambda _line: None, anywhere=True)
@@ -328,7 +333,7 @@ def test_a_run_under_way_comes_home_in_pieces(tmp_path: Path, environment: FakeE
     environment.tasks_do = lambda volume, request: write_records(
         volume, request.run_id, "worker-0", [record("worker-0", 0, local_step=1)]
     )
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     home = tmp_path / "runs"
     assert bring_all_home(environment, home, lambda _line: None) == ["r1"]
@@ -363,9 +368,11 @@ def test_only_one_process_collects_a_run(run: RunDir) -> None:
 
 def test_a_run_is_found_by_a_unique_beginning(tmp_path: Path) -> None:
     for number, name in enumerate(("20260101-async-aa", "20260101-async-ab", "20260102-sync-aa")):
-        info = RunInfo(name, "async", started_unix=float(number), submitted_unix=float(number))
+        info = RunInfo(
+            name, RunSpec("async"), started_unix=float(number), submitted_unix=float(number)
+        )
         RunDir(tmp_path / name).create(info)
-    RunDir(tmp_path / "refused").create(RunInfo("refused", "async", started_unix=9.0))
+    RunDir(tmp_path / "refused").create(RunInfo("refused", RunSpec("async"), started_unix=9.0))
     (tmp_path / "notes").mkdir()
     assert find_run("last", tmp_path).run_id == "20260102-sync-aa"
     assert find_run("20260102", tmp_path).run_id == "20260102-sync-aa"
@@ -374,7 +381,7 @@ def test_a_run_is_found_by_a_unique_beginning(tmp_path: Path) -> None:
         find_run("20260101", tmp_path)
     with pytest.raises(InputError, match="no run 'x'"):
         find_run("x", tmp_path)
-    RunDir(tmp_path / "empty" / "refused").create(RunInfo("refused", "async"))
+    RunDir(tmp_path / "empty" / "refused").create(RunInfo("refused", RunSpec("async")))
     for folder in ("empty", "missing"):
         with pytest.raises(InputError, match=f"no run in .*{folder} has started"):
             find_run("last", tmp_path / folder)
@@ -389,7 +396,7 @@ def test_a_damaged_run_hides_no_other(
 ) -> None:
     good, bad = "20260101-0900-async-aaaa", "20260102-0900-async-bbbb"
     for name in (good, bad):
-        RunDir(tmp_path / name).create(RunInfo(name, "async", submitted_unix=1.0))
+        RunDir(tmp_path / name).create(RunInfo(name, RunSpec("async"), submitted_unix=1.0))
     RunDir(tmp_path / bad).info_path.write_text(damage)
     for word in (good, "last", "20260101"):
         assert find_run(word, tmp_path).run_id == good
@@ -425,7 +432,7 @@ def test_runs_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_words_that_are_no_text_are_written_down_and_read_back(tmp_path: Path) -> None:
     run = prepare(order(tmp_path, "\udcff"), tmp_path / "runs")
-    assert run.read().argv[-1] == "\udcff"
+    assert run.read().spec.args[-1] == "\udcff"
     summary = summarize(run)
     assert Summary.from_json(replace(summary, reason="\udcff").to_json()).reason == "\udcff"
     write_summary(run, replace(summary, reason="\udcff"))

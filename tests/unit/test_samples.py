@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from lab import api
-from lab.run.summary import summarize
+from lab.run.summarize import summarize
 from tools import samples
 from tools.samples import INDEX, RECIPES, ROOT, SAMPLES
 

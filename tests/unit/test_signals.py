@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from lab import signals
-from lab.backends.compose import ComposeBackend, state
+from lab.backends.compose import ComposeBackend
 from lab.backends.compose import backend as compose
+from lab.backends.compose.cli import write_compose_file
 from lab.backends.compose.removal import NOTHING
 from lab.backends.local import backend as local
 from lab.backends.local.state import Place
@@ -211,7 +212,7 @@ def test_a_failed_boot_of_containers_is_cleaned_up_whatever_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: list[int]
 ) -> None:
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
-    file = state.keep("mnist", "services: {}\n")
+    file = write_compose_file("mnist", "services: {}\n")
 
     def refuses() -> None:
         raise LabError("the engine refused")

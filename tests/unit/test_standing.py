@@ -16,12 +16,14 @@ import pytest
 from lab.backends import Backend, TaskInfo
 from lab.cli import main
 from lab.errors import LabError
-from lab.run.directory import RunDir, RunInfo
-from lab.run.standing import GONE, NEVER_BEGAN, Volumes, is_followed, settle, standing
+from lab.run.run_info import RunInfo
+from lab.run.standing import GONE, NEVER_BEGAN, Volumes, settle, standing
+from lab.run.store import RunDir
 from lab.task.files import write_atomically
-from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
 from lab.task.states import State
 from tests.agents import PATIENCE_S
+from tests.specs import update
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, train
 
 LONG_AGO = 1000.0
@@ -64,16 +66,16 @@ def run(tmp_path: Path) -> RunDir:
 def info(state: State = State.STARTING, **more: object) -> RunInfo:
     return RunInfo(
         "r1",
-        "async",
+        RunSpec("async"),
         state=state,
         project="mnist",
         cluster=PLAN.cluster_spec(),
-        **{"started_unix": LONG_AGO, "submitted_unix": LONG_AGO, "backend": "local", **more},  # type: ignore[arg-type]
+        **{"started_unix": LONG_AGO, "submitted_unix": LONG_AGO, "backend": "local", **more},
     )
 
 
 def submit(environment: FakeEnvironment) -> None:
-    environment.submit(Request("r1", "async", "mnist_async.py", (), PLAN.cluster_spec()))
+    environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads.pop().join()
 
 
@@ -117,14 +119,14 @@ def test_nobody_is_asked_while_the_run_is_followed(run: RunDir) -> None:
     other.start()
     try:
         assert held.wait(PATIENCE_S)
-        assert is_followed(run)
+        assert run.is_followed()
         assert standing(run, Volumes(nobody)).state is State.TRAINING
         with pytest.raises(LabError, match="by another process"):
             settle(run, Volumes(nobody))
     finally:
         leave.set()
         other.join()
-    assert not is_followed(run)
+    assert not run.is_followed()
 
 
 def test_who_only_looks_turns_no_collector_away(run: RunDir) -> None:
@@ -145,7 +147,7 @@ def test_who_only_looks_turns_no_collector_away(run: RunDir) -> None:
 
 def _look_again_and_again(path: Path, seen: Event, leave: Event) -> None:
     while not leave.is_set():
-        is_followed(RunDir(path))
+        RunDir(path).is_followed()
         seen.set()
 
 
@@ -241,11 +243,11 @@ def test_only_the_backend_of_the_run_is_asked_and_only_once(run: RunDir) -> None
         with pytest.raises(LabError, match="does not answer"):
             standing(run, ask)
     assert deaf.asked == 1
-    run.update(project="other")  # the fault may have been the first one's alone
+    update(run, project="other")  # the fault may have been the first one's alone
     with pytest.raises(LabError, match="does not answer"):
         standing(run, ask)
     assert deaf.asked == 2
-    run.update(backend="local")
+    update(run, backend="local")
     assert standing(run, ask).state is State.LOST
 
 
@@ -260,7 +262,7 @@ def test_an_engine_that_takes_too_long_is_not_waited_for(run: RunDir) -> None:
     slow = Slow("local")
     ask = Volumes(lambda: [slow], patience_s=0.01)
     for project in ("mnist", "other"):
-        run.update(project=project)
+        update(run, project=project)
         with pytest.raises(
             LabError, match=r"backend local does not answer within 0.01 s; see `lab do"
         ):
@@ -294,9 +296,8 @@ def backend(
 ) -> Iterator[FakeBackend]:
     """A backend where an environment is up, seen from a directory without a description."""
     made = FakeBackend("local", environment)
-    for name in ("runs", "show", "ps", "attach", "collect", "cancel"):
-        module = importlib.import_module(f"lab.cli.commands.{name}")
-        monkeypatch.setattr(module, "backends", lambda: [made])
+    for name in ("cli.commands.runs", "cli.commands.show", "service.environments"):
+        monkeypatch.setattr(f"lab.{name}.backends", lambda: [made])
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     run.create(info(State.STARTING))
@@ -363,7 +364,7 @@ def test_attach_and_collect_write_down_what_is_lost(
     assert run.read().state is State.LOST
     shown(capfd, "collect")
     assert again.read().state is State.LOST
-    run.update(state=State.TRAINING)
+    update(run, state=State.TRAINING)
     shown(capfd, "collect", "r1", code=2)
     assert run.read().state is State.LOST
 
@@ -375,7 +376,7 @@ def test_collect_goes_on_where_one_environment_cannot_be_read(
     broken = Shown(environment.root, project="broken")
     submit(environment)
     train(environment.volume, environment.runs()[0])
-    run.update(collected=False)
+    update(run, collected=False)
     lost = RunDir(run.path.parent / "r2")
     lost.create(replace(info(State.TRAINING), run_id="r2", project="other"))
     RunDir(run.path.parent / "r0").create(

@@ -21,30 +21,25 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from lab.errors import LabError
-from lab.run.directory import RunDir, RunInfo
-from lab.run.gpu_use import Figures
+from lab.run.gpu_metrics import Figures
 from lab.run.lifecycle import verdict
 from lab.run.progress import LineReader, TaskProgress, read_progress
-from lab.run.result import result
-from lab.run.summary import (
-    ResultSummary,
-    Summary,
-    TaskSummary,
-    read_summary,
-    summarize,
-    summary_of,
-    write_summary,
-)
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.run.summarize import summarize, summary_of
+from lab.run.summary import ResultSummary, Summary, TaskSummary, read_summary, write_summary
+from lab.run.tables import result
 from lab.task.identity import Identity
 from lab.task.output import Output
-from lab.task.protocol import TaskStatus
+from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import Cause, State
 from tests.agents import wait_for
+from tests.specs import changed
 from tests.unit.fakes import PLAN, record
 
 INFO = RunInfo(
     run_id="r",
-    experiment="async",
+    spec=RunSpec(experiment="async"),
     backend="local",
     state=State.SUCCEEDED,
     cluster=PLAN.cluster_spec(),
@@ -145,7 +140,7 @@ def test_updates_conserved(
         ],
         worker_1=[record("worker-1", 0, "final", local_step=second)],
     )
-    info = RunInfo(run_id="r", experiment=experiment, cluster=PLAN.cluster_spec())
+    info = RunInfo(run_id="r", spec=RunSpec(experiment=experiment), cluster=PLAN.cluster_spec())
     assert summary_of(info, {}, progress).updates_conserved is conserved
 
 
@@ -215,12 +210,12 @@ def test_a_torn_or_foreign_line_is_passed_over_and_its_gap_seen(tmp_path: Path) 
     ],
 )  # fmt: skip
 def test_verdict(states: dict[str, State], state: State, reason: str) -> None:
-    info = RunInfo(run_id="r", experiment="async", cluster=PLAN.cluster_spec())
+    info = RunInfo(run_id="r", spec=RunSpec(experiment="async"), cluster=PLAN.cluster_spec())
     assert verdict(info, statuses(**states)) == (state, reason)
 
 
 def test_the_first_that_failed_is_the_reason() -> None:
-    info = RunInfo(run_id="r", experiment="async", cluster=PLAN.cluster_spec())
+    info = RunInfo(run_id="r", spec=RunSpec(experiment="async"), cluster=PLAN.cluster_spec())
     found = {
         "ps-0": TaskStatus("ps-0", State.CANCELLED, ended_unix=9.0),
         "worker-0": TaskStatus("worker-0", State.FAILED, exit_code=1, ended_unix=8.0),
@@ -231,13 +226,15 @@ def test_the_first_that_failed_is_the_reason() -> None:
 
 @pytest.mark.parametrize(("state", "shown"), [(State.LOST, "lost"), (State.TRAINING, "starting")])
 def test_a_task_that_wrote_no_end_is_lost_when_its_run_has_ended(state: State, shown: str) -> None:
-    info = RunInfo(run_id="r", experiment="async", cluster=PLAN.cluster_spec(), state=state)
+    info = RunInfo(
+        run_id="r", spec=RunSpec(experiment="async"), cluster=PLAN.cluster_spec(), state=state
+    )
     statuses = {"ps-0": TaskStatus("ps-0", State.STARTING, started_unix=1.0)}
     assert summary_of(info, statuses, folded()).tasks[0].state == shown
 
 
 def test_a_run_without_records_has_no_numbers() -> None:
-    info = RunInfo(run_id="r", experiment="async", cluster=PLAN.cluster_spec())
+    info = RunInfo(run_id="r", spec=RunSpec(experiment="async"), cluster=PLAN.cluster_spec())
     summary = summary_of(info, {}, folded())
     numbers = (summary.global_step, summary.accuracy, summary.first_step_s, summary.steps_per_s)
     assert numbers == (None, None, None, None)
@@ -272,7 +269,7 @@ STARTED = (
 CLUSTER = {"ps": ["tf1:2222"], "worker": ["tf2:2222", "tf3:2222", "tf4:2222"]}
 LISTING = RunInfo(
     run_id="r",
-    experiment="listing",
+    spec=RunSpec(experiment="listing"),
     state=State.SUCCEEDED,
     cluster=CLUSTER,
     started_unix=100.0,
@@ -357,7 +354,7 @@ def test_the_first_step_of_the_tower_program_is_its_first_print(tmp_path: Path) 
         )
         for step in (0, 10, 20)
     ]
-    info = RunInfo("r", "towers", cluster={"worker": ["tf1:2222"]}, started_unix=100.0)
+    info = RunInfo("r", RunSpec("towers"), cluster={"worker": ["tf1:2222"]}, started_unix=100.0)
     summary = summary_of(info, {}, {"worker-0": printed(tmp_path, "worker-0", lines)})
     assert (summary.first_step_s, summary.tasks[0].steps_per_s) == (10.0, 1.0)
     assert (summary.tasks[0].local_step, summary.steps_per_s) == (20, None)
@@ -587,12 +584,11 @@ def test_a_task_that_was_never_started_has_no_attempt_and_no_duration() -> None:
 def test_every_field_of_a_run() -> None:
     info = RunInfo(
         run_id="20261123-async",
-        experiment="async",
+        spec=RunSpec(experiment="async", resumed_from="before"),
         backend="compose",
         state=State.FAILED,
         reason="worker-1 failed",
         cluster=PLAN.cluster_spec(),
-        resumed_from="before",
         started_unix=100.0,
     )
     progress = good()
@@ -624,7 +620,7 @@ def test_every_field_of_a_run() -> None:
 
 
 def test_a_run_without_any_end_has_no_duration() -> None:
-    info = RunInfo("r", "async", cluster=PLAN.cluster_spec(), started_unix=100.0)
+    info = RunInfo("r", RunSpec("async"), cluster=PLAN.cluster_spec(), started_unix=100.0)
     assert summary_of(info, {}, folded()).wall_s is None
 
 
@@ -662,7 +658,7 @@ def test_local_steps_are_added_up_only_where_each_is_an_update(
 ) -> None:
     progress = good()
     progress["worker-1"].local_step = 12
-    info = replace(INFO, **changes)
+    info = changed(INFO, **changes)
     assert summary_of(info, {}, progress).updates_conserved is conserved
 
 
@@ -692,7 +688,7 @@ def test_steps_are_redone_from_the_peak_between_two_resumptions() -> None:
 
 
 def test_the_results_that_are_missing_follow_those_that_were_found() -> None:
-    info = RunInfo("r", "linear", state=State.SUCCEEDED, cluster=PLAN.cluster_spec())
+    info = RunInfo("r", RunSpec("linear"), state=State.SUCCEEDED, cluster=PLAN.cluster_spec())
     found = record("worker-1", 0, "result", name="b", value=10.0, low=9.9, high=10.1)
     progress = folded(worker_1=[found])
     b = ResultSummary("b", "worker-1", 10.0, 9.9, 10.1, True)
@@ -701,7 +697,7 @@ def test_the_results_that_are_missing_follow_those_that_were_found() -> None:
         ResultSummary("w", "", None, None, None, False),
     ]
     # A program of the user's own with that name has no registered results.
-    assert summary_of(replace(info, own=True), {}, progress).results == [b]
+    assert summary_of(changed(info, own=True), {}, progress).results == [b]
     assert summary_of(replace(info, state=State.FAILED), {}, progress).results == [b]
 
 

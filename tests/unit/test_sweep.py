@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import importlib
 import json
 import os
 import signal
@@ -37,8 +36,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Boots]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     made = Boots("local", made=FakeEnvironment(tmp_path / "volume"))
-    module = importlib.import_module("lab.cli.sweeping")
-    monkeypatch.setattr(module, "backends", lambda: [made])
+    monkeypatch.setattr("lab.service.run.backends", lambda: [made])
     yield made
     for thread in made.made.threads if made.made else ():
         thread.join(30)
@@ -50,7 +48,9 @@ def sweep(*words: str) -> int:
 
 def value(request: Request, flag: str) -> str:
     """What the program is given last, which counts."""
-    return [word for word in request.args if word.startswith(f"--{flag}=")][-1].partition("=")[2]
+    return [word for word in request.spec.args if word.startswith(f"--{flag}=")][-1].partition("=")[
+        2
+    ]
 
 
 def test_every_point_is_run_with_the_same_seeds(

@@ -16,7 +16,7 @@ from lab.formatting import p_value
 from lab.run.summary import ResultSummary, Summary
 from lab.sweep.figures import Trend, mean, means, trends
 from lab.sweep.grid import Point
-from lab.sweep.made import Made
+from lab.sweep.results import RunResult
 from lab.sweep.view import as_csv, as_json, interval, settings_table, trends_table, word
 
 SUMMARY = Summary(
@@ -40,12 +40,14 @@ SUMMARY = Summary(
 )
 
 
-def made(repeat: int, loss: float | None, state: str = "succeeded", **values: str) -> Made:
+def made(repeat: int, loss: float | None, state: str = "succeeded", **values: str) -> RunResult:
     results = [] if loss is None else [ResultSummary("loss", "worker-0", loss, None, None, True)]
-    return Made(Point(values, repeat), replace(SUMMARY, state=state, results=results))
+    return RunResult(Point(values, repeat), replace(SUMMARY, state=state, results=results))
 
 
-def along(rows: Sequence[Sequence[float]], values: Sequence[str] = ("1", "2", "4")) -> list[Made]:
+def along(
+    rows: Sequence[Sequence[float]], values: Sequence[str] = ("1", "2", "4")
+) -> list[RunResult]:
     """A row for each repeat, with a loss for each number of workers."""
     return [
         made(repeat, loss, workers=value)
@@ -54,7 +56,7 @@ def along(rows: Sequence[Sequence[float]], values: Sequence[str] = ("1", "2", "4
     ]
 
 
-def only(runs: Sequence[Made]) -> Trend:
+def only(runs: Sequence[RunResult]) -> Trend:
     (trend,) = trends(runs, "workers")
     return trend
 
@@ -136,7 +138,7 @@ def test_each_setting_of_the_others_is_judged_by_itself() -> None:
         [made(r, None, workers=w) for r in range(3) for w in ("1", "2", "4")],
     ],
 )
-def test_where_nothing_can_be_judged_nothing_is_said(runs: list[Made]) -> None:
+def test_where_nothing_can_be_judged_nothing_is_said(runs: list[RunResult]) -> None:
     assert list(trends(runs, next(iter(runs[0].point.values)))) == []
 
 
@@ -165,7 +167,7 @@ def test_where_no_trend_could_be_found_none_is_denied() -> None:
 def test_what_a_program_names_reaches_no_terminal() -> None:
     nasty = "[/foo]\x1b[31m"
     result = ResultSummary(nasty, "worker-0", 1.0, None, None, True)
-    runs = [Made(Point({"a": "1"}, 0), replace(SUMMARY, results=[result]))]
+    runs = [RunResult(Point({"a": "1"}, 0), replace(SUMMARY, results=[result]))]
     text = drawn(settings_table(runs, means(runs)))
     assert r"[/foo]\x1b[31m" in text
     assert "\x1b" not in text

@@ -8,8 +8,7 @@ import pytest
 
 from lab.config import load_cluster
 from lab.errors import InputError
-from lab.sweep.crew import with_workers
-from lab.sweep.grid import Point, check_over, grid, parse_over, settings
+from lab.sweep.grid import Point, check_over, grid, parse_over, settings, with_workers
 from lab.task.experiments import EXPERIMENTS
 
 CLUSTERS = Path(__file__).parents[2] / "clusters"

@@ -20,15 +20,26 @@ import pytest
 from rich.console import Console
 
 from lab.gpu import Condition, Fault, NvmlError
-from lab.run import telemetry
-from lab.run.directory import RunDir, RunInfo
-from lab.run.gpu_use import NO_FIGURES, Figures, cards_of, figures, read_figures
-from lab.run.lifecycle import NoView
-from lab.run.result import result
-from lab.run.summary import Summary, read_summary, summarize, write_summary
-from lab.run.telemetry import append_lines, next_due, sample_until, watched
+from lab.run import gpu_metrics
+from lab.run.collect import View
+from lab.run.gpu_metrics import (
+    NO_FIGURES,
+    Figures,
+    append_lines,
+    cards_of,
+    figures,
+    next_due,
+    read_figures,
+    sample_until,
+    watched,
+)
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.run.summarize import summarize
+from lab.run.summary import Summary, read_summary, write_summary
+from lab.run.tables import result
 from lab.run.view import LiveView, PlainView
-from lab.task.protocol import TaskStatus
+from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, record
@@ -36,7 +47,7 @@ from tests.unit.fakes import PLAN, record
 CARDS = {"worker-0": ("GPU-a", "GPU-b"), "worker-1": ("GPU-b",)}
 INFO = RunInfo(
     run_id="r1",
-    experiment="async",
+    spec=RunSpec(experiment="async"),
     backend="local",
     state=State.TRAINING,
     cluster=PLAN.cluster_spec(),
@@ -109,7 +120,7 @@ class Ending:
 
 
 @dataclass
-class Seen(NoView):
+class Seen(View):
     """What a view is told."""
 
     uses: list[Mapping[str, float]] = field(default_factory=list)
@@ -225,7 +236,7 @@ def test_a_full_disk_is_one_notice_and_leaves_whole_lines(
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(descriptor, data[:left])
 
-    monkeypatch.setattr(telemetry.os, "write", full)
+    monkeypatch.setattr(gpu_metrics.os, "write", full)
     Box([both(0.5, 0.5)] * 5).go(path, view)
     assert view.notices == ["no GPU telemetry from here on: gpu.jsonl: No space left on device"]
     assert len(view.uses) == 1
@@ -276,7 +287,7 @@ def threads() -> list[threading.Thread]:
 
 
 def opens(monkeypatch: pytest.MonkeyPatch, opened: Callable[..., Any]) -> None:
-    monkeypatch.setattr(telemetry, "_nvml", opened)
+    monkeypatch.setattr(gpu_metrics, "_nvml", opened)
 
 
 def test_the_thread_lives_while_the_run_is_followed(
@@ -313,7 +324,7 @@ def test_a_driver_that_hangs_holds_up_no_run(run: RunDir, monkeypatch: pytest.Mo
             return super().sample()
 
     opens(monkeypatch, Hanging([both(0.5, 0.5)]).open)
-    monkeypatch.setattr(telemetry, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(gpu_metrics, "PATIENCE_S", 0.01)
     view = Seen()
     with watched(run, INFO, view):
         assert asked.wait(PATIENCE_S)

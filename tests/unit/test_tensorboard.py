@@ -19,10 +19,13 @@ from tensorboard.backend.event_processing.event_file_loader import LegacyEventFi
 
 from lab.cli import main
 from lab.errors import LabError
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.task.protocol import RunSpec
 from lab.task.states import State
 from lab.tensorboard.files import EVENTS, grow, link, places, write_events
 from tests.agents import PATIENCE_S
+from tests.specs import update
 from tests.unit.fakes import record
 
 RUN_ID = "20261121-0810-async-aaaa"
@@ -33,7 +36,10 @@ def run(tmp_path: Path) -> RunDir:
     made = RunDir(tmp_path / RUN_ID)
     made.create(
         RunInfo(
-            RUN_ID, "async", cluster={"ps": ["a:1"], "worker": ["b:1", "c:1"]}, submitted_unix=1.0
+            RUN_ID,
+            RunSpec("async"),
+            cluster={"ps": ["a:1"], "worker": ["b:1", "c:1"]},
+            submitted_unix=1.0,
         )
     )
     (made.path / "tasks").mkdir()
@@ -175,13 +181,13 @@ def test_runs_are_followed_until_they_have_ended(
     monkeypatch.setattr(command, "_PERIOD_S", 0.001)
     write_events(run, print)
     ended = RunDir(tmp_path / "20261121-0900-async-bbbb")
-    ended.create(RunInfo(ended.run_id, "async", state=State.SUCCEEDED))
+    ended.create(RunInfo(ended.run_id, RunSpec("async"), state=State.SUCCEEDED))
     looks: list[str] = []
 
     def look(each: RunDir, _say: object) -> bool:
         looks.append(each.run_id)
         if len(looks) == 2:
-            run.update(state=State.SUCCEEDED)
+            update(run, state=State.SUCCEEDED)
         return True
 
     monkeypatch.setattr(command, "grow", look)
@@ -189,7 +195,7 @@ def test_runs_are_followed_until_they_have_ended(
     assert looks == [RUN_ID] * 3  # once more than it was under way: what it wrote last
     assert (tmp_path / "shown/a/worker-0").is_symlink()
 
-    run.update(state=State.TRAINING)
+    update(run, state=State.TRAINING)
     monkeypatch.setattr(command, "grow", grow)
     for task in ("worker-0", "worker-1"):
         moved(run, task, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +12,13 @@ import pytest
 from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import DescriptionError, LabError
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.files import write_atomically
 from lab.task.policy import OnFailure
 from lab.task.protocol import CLUSTER_FLAGS, Entry, Request, TaskStatus, Volume
 from lab.task.states import State
+from tests.specs import update
 from tests.unit.fakes import FakeBackend, FakeEnvironment, end, train
 
 CLUSTER = """\
@@ -42,8 +43,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fak
     made = FakeEnvironment(tmp_path / "volume")
     made.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
     backend = FakeBackend("local", made)
-    module = importlib.import_module("lab.cli.commands.run")
-    monkeypatch.setattr(module, "backends", lambda: [backend])
+    monkeypatch.setattr("lab.service.run.backends", lambda: [backend])
     yield made
     for thread in made.threads:
         thread.join(30)
@@ -89,18 +89,18 @@ def test_the_last_step_that_comes_is_no_mistake(
 ) -> None:
     environment.tasks_do = train
     assert main([*RUN, *words]) == 0
-    assert asked(environment).start
+    assert asked(environment).spec.start
 
 
 def test_the_request_carries_what_the_flags_say(environment: FakeEnvironment) -> None:
     words = ["--on-failure", "restart:2", "--start", "worker-1: after 500 steps"]
     assert main([*RUN, *words, "--ready-within", "90s", "--stall", "1m"]) == 0
     request = asked(environment)
-    assert (request.on_failure, request.restarts) == (OnFailure.RESTART, 2)
-    assert request.start == {"worker-1": "after 500 steps"}
-    assert (request.ready_s, request.stall_s, request.gang) == (90.0, 60.0, False)
+    assert (request.spec.on_failure, request.spec.restarts) == (OnFailure.RESTART, 2)
+    assert request.spec.start == {"worker-1": "after 500 steps"}
+    assert (request.spec.ready_s, request.spec.stall_s, request.spec.gang) == (90.0, 60.0, False)
     info = only_run().read()
-    assert (info.on_failure, info.start) == (OnFailure.RESTART, request.start)
+    assert (info.spec.on_failure, info.spec.start) == (OnFailure.RESTART, request.spec.start)
 
 
 def test_a_listing_comes_with_its_data_converted_where_it_is_python_2(
@@ -127,13 +127,13 @@ def test_a_service_may_go_without_a_program_and_a_worker_may_not(
 ) -> None:
     Path("a.py").write_text("")
     assert main(["run", "worker-0=a.py,worker-1=a.py", "--gpus", "none"]) == 0
-    assert (asked(environment).entry("ps-0"), asked(environment).entry("worker-1")) == (
+    assert (asked(environment).spec.entry("ps-0"), asked(environment).spec.entry("worker-1")) == (
         None,
         Entry("a.py", tuple(CLUSTER_FLAGS)),
     )
-    assert only_run().read().programs == asked(environment).programs
+    assert only_run().read().spec.programs == asked(environment).spec.programs
     again = RunInfo.of_request(asked(environment), backend="local", project="two")
-    assert again.programs == asked(environment).programs
+    assert again.spec.programs == asked(environment).spec.programs
     assert main(["run", "worker-0=a.py", "--gpus", "none"]) == 2
     assert "error: worker-1 has no program; add worker-1=FILE.py\n" in capsys.readouterr().err
 
@@ -141,8 +141,12 @@ def test_a_service_may_go_without_a_program_and_a_worker_may_not(
 def test_where_nothing_is_said_a_failure_ends_the_run(environment: FakeEnvironment) -> None:
     assert main(["run", "sync", "--gpus", "none"]) == 0
     request = asked(environment)
-    assert (request.on_failure, request.restarts, request.gang) == (OnFailure.FAIL, 0, True)
-    assert request.ready_s == 120.0
+    assert (request.spec.on_failure, request.spec.restarts, request.spec.gang) == (
+        OnFailure.FAIL,
+        0,
+        True,
+    )
+    assert request.spec.ready_s == 120.0
 
 
 def test_an_experiment_may_say_what_a_failure_means(environment: FakeEnvironment) -> None:
@@ -151,9 +155,12 @@ def test_an_experiment_may_say_what_a_failure_means(environment: FakeEnvironment
     environment.cluster_sha256 = load_cluster(Path("cluster.yaml")).sha256
     words = ["run", "coordinator", "--gpus", "none"]
     assert main(words) == 1  # no step is counted here
-    assert (asked(environment).on_failure, asked(environment).restarts) == (OnFailure.RESTART, 3)
+    assert (asked(environment).spec.on_failure, asked(environment).spec.restarts) == (
+        OnFailure.RESTART,
+        3,
+    )
     assert main([*words, "--on-failure", "fail"]) == 1
-    assert asked(environment).on_failure is OnFailure.FAIL
+    assert asked(environment).spec.on_failure is OnFailure.FAIL
 
 
 def test_the_flag_wins_over_the_description(environment: FakeEnvironment) -> None:
@@ -161,7 +168,7 @@ def test_the_flag_wins_over_the_description(environment: FakeEnvironment) -> Non
     Path("cluster.yaml").write_text(CLUSTER + start)
     # A schedule is a run's: the environment stays the same one.
     assert main([*RUN, "--start", "worker-1: 20s"]) == 0
-    assert asked(environment).start == {"worker-1": "20s", "worker-0": "3s"}
+    assert asked(environment).spec.start == {"worker-1": "20s", "worker-0": "3s"}
 
 
 @pytest.mark.parametrize(
@@ -234,7 +241,7 @@ def test_faults_of_the_description_and_of_the_flag_are_asked_for(
 ) -> None:
     Path("cluster.yaml").write_text(CLUSTER + "faults: [cut:2s worker-1 after 5s]\n")
     assert main([*RUN, "--fault", "kill worker-1 after 9 steps"]) == 0
-    assert asked(environment).faults == ("cut:2s tf3 after 5s", "kill worker-1 after 9 steps")
+    assert asked(environment).spec.faults == ("cut:2s tf3 after 5s", "kill worker-1 after 9 steps")
     assert main([*RUN, "--detach"]) == 2
     assert "nobody would be there for 'cut:2s tf3 after 5s'" in capfd.readouterr().err
 
@@ -264,7 +271,7 @@ def test_it_goes_on_with_the_checkpoints_to_the_same_end(environment: FakeEnviro
     request = asked(environment)
     words = ("--epochs=4", "--batch_size=50", "--seed=7")
     # Two workers, each 4 times 1,100 batches of 50.
-    assert request.args == (*words, "--global_steps=8800")
+    assert request.spec.args == (*words, "--global_steps=8800")
     there = environment.volume.run(request.run_id) / "checkpoints"
     assert sorted(path.name for path in there.iterdir()) == [
         "checkpoint",
@@ -278,7 +285,7 @@ def test_it_goes_on_with_the_checkpoints_to_the_same_end(environment: FakeEnviro
 def test_a_global_end_stays_and_own_words_win(environment: FakeEnvironment) -> None:
     failed_run(environment, "--global_steps", "900")
     assert main([*RUN, "--resume", "last", "--record_every", "5"]) == 0
-    assert asked(environment).args[-2:] == ("--global_steps=900", "--record_every=5")
+    assert asked(environment).spec.args[-2:] == ("--global_steps=900", "--record_every=5")
 
 
 def test_what_an_experiment_is_run_with_does_not_win_over_the_run_that_goes_on(
@@ -286,7 +293,7 @@ def test_what_an_experiment_is_run_with_does_not_win_over_the_run_that_goes_on(
 ) -> None:
     failed_run(environment, "--global_steps", "900", name="async-mlp")
     assert main(["run", "async-mlp", "--gpus", "none", "--resume", "last"]) == 0
-    words = asked(environment).args
+    words = asked(environment).spec.args
     assert "--model=mlp" in words
     assert [word for word in words if "global_steps" in word][-1] == "--global_steps=900"
 
@@ -296,13 +303,13 @@ def test_epochs_that_are_given_later_count_for_the_first_run_s_workers(
 ) -> None:
     failed_run(environment, "--epochs", "4")
     first = failed_run(environment, "--resume", "last")
-    first.update(cluster={"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf2:2"]})
+    update(first, cluster={"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf2:2"]})
     assert main([*RUN, "--resume", first.run_id, "--epochs", "5"]) == 0
     # 5 epochs of 550 batches of two workers; what the first resumption had for its end is gone.
-    ends = [word for word in asked(environment).args if word.startswith("--global_steps")]
+    ends = [word for word in asked(environment).spec.args if word.startswith("--global_steps")]
     assert ends == ["--global_steps=5500"]
     assert main([*RUN, "--resume", first.run_id]) == 0
-    assert "--global_steps=4400" in asked(environment).args
+    assert "--global_steps=4400" in asked(environment).spec.args
 
 
 def test_it_takes_the_runs_own_checkpoints_and_no_others(
@@ -316,14 +323,14 @@ def test_it_takes_the_runs_own_checkpoints_and_no_others(
 def test_words_that_the_program_refuses_are_left_to_it(environment: FakeEnvironment) -> None:
     failed_run(environment)
     assert main([*RUN, "--resume", "last", "--", "--batch_size", "abc"]) == 0
-    assert asked(environment).args[-2:] == ("--batch_size", "abc")
+    assert asked(environment).spec.args[-2:] == ("--batch_size", "abc")
 
 
 def test_sync_ends_by_itself_where_it_would_have(environment: FakeEnvironment) -> None:
     failed_run(environment, "--epochs", "4", name="sync")
     assert main(["run", "sync", "--gpus", "none", "--resume", "last"]) == 0
-    assert "--epochs=4" in asked(environment).args
-    assert "global_steps" not in str(asked(environment).args)
+    assert "--epochs=4" in asked(environment).spec.args
+    assert "global_steps" not in str(asked(environment).spec.args)
 
 
 def test_what_cannot_be_resumed_is_refused(
@@ -347,17 +354,17 @@ def test_what_cannot_be_resumed_is_refused(
         ("async", ["none"], "left no checkpoint in"),
     ):
         if "data" in words:
-            run.update(data_dir="/data")
+            update(run, data_dir="/data")
         if "state" in words:
-            run.update(data_dir="", state=State.TRAINING)
+            update(run, data_dir="", state=State.TRAINING)
         if "state" in words:
-            run.update(collected=False)
+            update(run, collected=False)
         if "trains" in words:
             status = TaskStatus("worker-0", State.TRAINING)
             write_atomically(environment.volume.status(run.run_id, "worker-0"), status.to_json())
         followed = run.locked() if "followed" in words else contextlib.nullcontext()
         if "none" in words:
-            run.update(state=State.FAILED, collected=True)
+            update(run, state=State.FAILED, collected=True)
             (run.checkpoints / "model-200.index").unlink()
         with followed:
             assert main(["run", name, "--gpus", "none", "--resume", run.run_id]) == 2
@@ -368,7 +375,7 @@ def test_where_nobody_can_say_what_is_at_home_is_gone_on_from(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = failed_run(environment)
-    run.update(collected=False, project="gone")
+    update(run, collected=False, project="gone")
 
     def deaf(*_: object) -> None:
         raise LabError("no engine answers")

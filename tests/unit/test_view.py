@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lab.run.cells import table_of
-from lab.run.directory import RunInfo
-from lab.run.result import result
-from lab.run.summary import summary_of
+from lab.run.run_info import RunInfo
+from lab.run.summarize import summary_of
+from lab.run.tables import result, table_of
 from lab.run.view import LiveView, PlainView
-from lab.task.protocol import TaskStatus
+from lab.task.protocol import RunSpec, TaskStatus
 from lab.task.states import State
 from tests.unit.fakes import PLAN, record
 from tests.unit.test_summary import INFO, TASKS, good, statuses
@@ -26,7 +25,9 @@ EVIL = "\x1b]0;owned\x07[bold red]no markup[/]"
 
 
 def info() -> RunInfo:
-    return RunInfo("r1", "async", cluster=PLAN.cluster_spec(), hyperparameters={"epochs": 5})
+    return RunInfo(
+        "r1", RunSpec("async"), cluster=PLAN.cluster_spec(), hyperparameters={"epochs": 5}
+    )
 
 
 def drawn(view: LiveView, width: int) -> list[str]:
@@ -136,7 +137,7 @@ def test_the_plain_view_says_states_epochs_and_little_else(
 def test_the_result_fits_the_terminal_and_says_everything(width: int) -> None:
     states = statuses(ps_0=State.SUCCEEDED, worker_0=State.SUCCEEDED, worker_1=State.FAILED)
     failed = {"state": State.FAILED, "reason": EVIL}
-    changed = RunInfo(**{**_fields(INFO), **failed})
+    changed = replace(INFO, **failed)
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     console.print(result(summary_of(changed, states, good())))
     text = console.file.getvalue()  # type: ignore[attr-defined]
@@ -169,10 +170,6 @@ def test_a_nodes_name_in_the_result_is_no_markup(text: str) -> None:
     console = Console(file=io.StringIO(), width=200, force_terminal=False)
     console.print(result(replace(summary_of(INFO, statuses(), good()), tasks=(task,))))
     assert text in console.file.getvalue()  # type: ignore[attr-defined]
-
-
-def _fields(value: RunInfo) -> dict[str, object]:
-    return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
 def test_what_a_task_waits_for_is_said_once() -> None:

@@ -17,17 +17,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.backends.local.trees import remove_tree
+from lab.backends.local.state import remove_tree
 from lab.task import shipping
 from lab.task import volume as volumes
 from lab.task.frames import FrameError, frame, is_safe, read_frames
-from lab.task.protocol import Chunk, Entry, Request, TaskStatus, Volume, new_run_id
+from lab.task.protocol import Chunk, Entry, Request, RunSpec, TaskStatus, Volume, new_run_id
 from lab.task.states import State
 from lab.task.statuses import read_status, write_status
 from lab.task.volume import NoSuchRun, VolumeBusy, cancel, requests, ship, submit
 from tests.agents import PATIENCE_S, ROOT, wait_for
+from tests.specs import changed
 
-REQUEST = Request("r1", "async", "p.py", ("--a", "b c"), {"ps": ["h:1"], "worker": ["h:2"]})
+REQUEST = Request(
+    "r1", RunSpec("async", "p.py", ("--a", "b c")), {"ps": ["h:1"], "worker": ["h:2"]}
+)
 
 
 @pytest.fixture
@@ -110,7 +113,7 @@ def test_a_program_that_is_refused_is_not_left_behind(volume: Volume) -> None:
     volume.incoming("r2").mkdir(parents=True)
     (volume.incoming("r2") / "own.py").write_text("")
     with pytest.raises(VolumeBusy):
-        submit(volume, replace(REQUEST, run_id="r2", own=True))
+        submit(volume, changed(REQUEST, run_id="r2", own=True))
     assert not volume.incoming("r2").exists()
 
 
@@ -170,10 +173,14 @@ def test_run_ids() -> None:
         {"cluster": {"../ps": ["h:1"]}},
         {"cluster": ["h:1"]},
         {"cluster": {"ps": 1}},
-        {"args": None},
-        {"programs": ["a.py"]},
-        {"programs": {"worker-0": "a.py"}},
-        {"programs": {"worker-0": {"program": "a.py"}}},
+        {"spec": {"experiment": "x", "args": None}},
+        {"spec": {"experiment": "x", "args": [1]}},
+        {"spec": {"experiment": "x", "programs": ["a.py"]}},
+        {"spec": {"experiment": "x", "programs": {"worker-0": "a.py"}}},
+        {"spec": {"experiment": "x", "programs": {"worker-0": {"program": "a.py"}}}},
+        {"spec": {"experiment": "x", "restarts": True}},
+        {"spec": {"experiment": "x", "on_failure": "never"}},
+        {"spec": {"args": []}},
         {"more": 1},
     ],
 )
@@ -182,12 +189,23 @@ def test_what_is_no_request(change: dict[str, object]) -> None:
         Request.from_json(json.dumps({**json.loads(REQUEST.to_json()), **change}))
 
 
+def test_a_request_of_an_earlier_version_is_read() -> None:
+    """An environment that an earlier version has booted can be collected."""
+    request = changed(REQUEST, start={"ps-0": "5s"}, faults=("kill ps-0",), submitted_unix=2.0)
+    raw = json.loads(request.to_json())
+    flat = {**raw.pop("spec"), **raw}
+    assert Request.from_json(json.dumps(flat)) == request
+
+
 def test_a_program_for_each_task_and_the_files_that_come_with_a_run(volume: Volume) -> None:
     programs = {"worker-0": Entry("a.py", ("task_index",))}
-    request = replace(REQUEST, programs=programs, own=True)
+    request = changed(REQUEST, programs=programs, own=True)
     assert Request.from_json(request.to_json()) == request
-    assert (request.entry("worker-0"), request.entry("ps-0")) == (programs["worker-0"], None)
-    assert REQUEST.entry("ps-0") == Entry("p.py", REQUEST.cluster_flags)
+    assert (request.spec.entry("worker-0"), request.spec.entry("ps-0")) == (
+        programs["worker-0"],
+        None,
+    )
+    assert REQUEST.spec.entry("ps-0") == Entry("p.py", REQUEST.spec.cluster_flags)
     for name in ("program/a.py", "files/data.csv", "other/x"):
         path = volume.incoming("r1") / name
         path.parent.mkdir(parents=True)

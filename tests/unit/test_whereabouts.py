@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from lab.errors import InputError, LabError
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.run.whereabouts import find
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from lab.task.states import State
 from tests.unit.fakes import PLAN, FakeEnvironment
 
@@ -25,7 +26,9 @@ def an_environment(root: Path, project: str, **begun: float) -> FakeEnvironment:
     made.root.mkdir()
     for run_id, unix in begun.items():
         cluster = PLAN.cluster_spec()
-        made.submit(Request(run_id, "async", "mnist_async.py", (), cluster, submitted_unix=unix))
+        made.submit(
+            Request(run_id, RunSpec("async", "mnist_async.py"), cluster, submitted_unix=unix)
+        )
         made.threads.pop().join()
     return made
 
@@ -48,7 +51,7 @@ def at_home(
 ) -> None:
     info = RunInfo(
         run_id,
-        "async",
+        RunSpec("async"),
         state=State.SUCCEEDED,
         project=project,
         cluster_file=cluster_file,

@@ -14,7 +14,7 @@ from lab import errors
 from lab.backends.local import network
 from lab.cli import failures
 from lab.config import diagnostics as problems
-from lab.run.directory import RunInfo
+from lab.run.run_info import RunInfo
 from lab.task import data, flags, link, once, place, program
 from lab.task.protocol import TaskStatus
 from lab.task.text import visible

@@ -7,16 +7,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from lab.backends import Check, Say, no_check
-from lab.backends.compose import names, state
-from lab.backends.compose.building import Standing, build, old, standing
-from lab.backends.compose.cli import Compose, compose_version, docker
+from lab.backends import Backend, Check, Say, no_check
+from lab.backends.compose import image as images
+from lab.backends.compose.cli import (
+    Compose,
+    compose_version,
+    docker,
+    remove_compose_file,
+    write_compose_file,
+)
 from lab.backends.compose.engine import Engine
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image import can_be_fetched, image_of, is_here
+from lab.backends.compose.image import Standing
 from lab.backends.compose.readiness import READY_S, restart_stranded, wait_until_up
 from lab.backends.compose.removal import NOTHING, Holdings, holdings, projects, remove
 from lab.backends.gpu_record import held, holder_of
+from lab.backends.locking import lock_environment
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.render.compose import render
@@ -25,7 +31,7 @@ from lab.task.text import visible
 from lab.threads import later
 
 
-class ComposeBackend:
+class ComposeBackend(Backend):
     """Containers of `docker compose`.
 
     Attributes:
@@ -64,13 +70,13 @@ class ComposeBackend:
         with TemporaryDirectory(prefix="lab-") as folder:
             file = Path(folder) / "docker-compose.yml"
             file.write_text(render(plan), encoding="utf-8")
-            image = image_of(Compose(plan.name, file, root.absolute()).config())
-        found = standing(self._engine, image, plan)
-        if found is Standing.FITS or is_here(self._engine, image.base):
+            image = images.image_of(Compose(plan.name, file, root.absolute()).config())
+        found = images.standing(self._engine, image, plan)
+        if found is Standing.FITS or images.is_here(self._engine, image.base):
             return None
-        if can_be_fetched(self._engine, image.base):
+        if images.can_be_fetched(self._engine, image.base):
             return None
-        what = old(image) if found is Standing.OLD else f"there is no image {image.name}"
+        what = f"there is no image {image.name}" if found is Standing.MISSING else images.old(image)
         return (
             f"{what}, and its base {image.base} cannot be fetched; where"
             " no registry can be reached, `tools/base-image.sh` makes one: then set"
@@ -89,7 +95,7 @@ class ComposeBackend:
         """
         docker()
         compose_version()
-        with state.locked(plan.name) as lock:
+        with lock_environment(self.name, plan.name) as lock:
             self._refuse_another(plan, root.absolute())
             with self._held(plan, root.absolute(), share=share):
                 return self._up(plan, root.absolute(), say, check, lock)
@@ -97,15 +103,15 @@ class ComposeBackend:
     def _up(self, plan: Plan, root: Path, say: Say, check: Check, lock: int) -> ComposeEnvironment:
         before = holdings(self._engine, plan.name)
         with ExitStack() as undo:
-            file = state.keep(plan.name, render(plan))
+            file = write_compose_file(plan.name, render(plan))
             undo.callback(self._undo, plan.name, before, say)
             compose = Compose(plan.name, file, root, lock)
-            image = image_of(compose.config())
-            found = standing(self._engine, image, plan)
+            image = images.image_of(compose.config())
+            found = images.standing(self._engine, image, plan)
             if found is Standing.OLD:
-                say(f"{old(image)}: it is built again")
+                say(f"{images.old(image)}: it is built again")
             if found is not Standing.FITS:
-                build(self._engine, compose, image, plan, root=root, say=say)
+                images.build(self._engine, compose, image, plan, root=root, say=say)
             compose.up(say)
             environment = ComposeEnvironment(self._engine, plan.name)
             wait_until_up(self._engine, environment.seen, say, timeout_s=self._ready_s)
@@ -115,31 +121,15 @@ class ComposeBackend:
             undo.pop_all()
         return environment
 
-    def find(self, project: str) -> ComposeEnvironment | None:
-        """The environment of this name that is up, whatever directory one stands in."""
-        environment = ComposeEnvironment(self._engine, project)
-        return environment if any(each.running for each in environment.found) else None
+    def projects(self) -> set[str]:
+        """Names of all environments of which anything is there, be it a network."""
+        return projects(self._engine)
 
     def find_volume(self, project: str) -> ComposeEnvironment | None:
         """What is left of an environment: up, stopped, or only its volume."""
-        left = holdings(self._engine, project)
-        return ComposeEnvironment(self._engine, project) if left != NOTHING else None
-
-    def all(self) -> list[ComposeEnvironment]:
-        """Every environment that is up."""
-        found = self._engine.containers(names.PROJECT)
-        projects = {
-            each.labels[names.PROJECT]
-            for each in found
-            if each.status == "running" and names.READER not in each.labels
-        }
-        return [ComposeEnvironment(self._engine, project) for project in sorted(projects)]
-
-    def remains(self) -> list[ComposeEnvironment]:
-        """What is left of every other: half booted, stopped, or only its run volume."""
-        up = {each.project for each in self.all()}
-        left = projects(self._engine) - up
-        return [ComposeEnvironment(self._engine, project) for project in sorted(left)]
+        environment = ComposeEnvironment(self._engine, project)
+        there = environment.found or holdings(self._engine, project) != NOTHING
+        return environment if there else None
 
     def _held(self, plan: Plan, root: Path, *, share: bool) -> AbstractContextManager[object]:
         """Hold the plan's GPUs in the record of this host, if the engine is this host's."""
@@ -172,4 +162,4 @@ class ComposeBackend:
             except LabError as error:
                 say(f"not all of {project} could be removed: {error}; try `lab down {project}`")
             if before == NOTHING:
-                state.forget(project)
+                remove_compose_file(project)

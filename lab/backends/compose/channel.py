@@ -1,26 +1,33 @@
-"""Calls of `python -m lab.task.volume` beside the run volume.
+"""Ways to the run volume: calls of `python -m lab.task.volume` beside it, and uploads to it.
 
-They go through an exec in a running task container. Where none runs any more (the environment was
-stopped, or a run without the helper has ended) a short-lived container of the same image does it,
-with the volume and nothing else: no network, no capabilities, a read-only root.
+The calls go through an exec in a running task container. Where none runs any more (the environment
+was stopped, or a run without a client has ended) a short-lived container of the same image makes
+them, with the volume and nothing else: no network, no capabilities, a read-only root.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import io
+import tarfile
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
 
+from lab.backends.compose.containers import RUNS_MOUNT
 from lab.backends.compose.engine import Engine, Gone, answering
-from lab.backends.compose.names import PROJECT, READER, RUNS_MOUNT
 from lab.backends.locking import Busy
 from lab.errors import LabError
+from lab.task.protocol import Volume
 from lab.task.text import short
 from lab.task.volume import EXIT_BUSY, EXIT_NO_SUCH_RUN
 
 if TYPE_CHECKING:
-    from docker.models.containers import Container
+    from docker.types import CancellableStream
+
+    Output = CancellableStream[tuple[bytes | None, bytes | None]]
+    """Pieces of standard output and standard error as docker-py demultiplexes them."""
 
 MODULE: Final = ("python", "-m", "lab.task.volume")
 KILLED: Final = 128
@@ -30,26 +37,8 @@ NOT_STARTED: Final = 126
 """The exit code of a call that the engine could not start: the container has just ended."""
 
 
-class Output(Protocol):
-    """Pieces of standard output and standard error as docker-py demultiplexes them."""
-
-    def __next__(self) -> tuple[bytes | None, bytes | None]:
-        """The next piece."""
-
-    def close(self) -> None:
-        """Hang up."""
-
-
-class Channel(Protocol):
-    """A way to the run volume."""
-
-    def call(self, *arguments: str) -> Generator[bytes, None, None]:
-        """Call the volume's module; its standard output, in pieces as they come.
-
-        Raises:
-            Gone: The container went away under the call.
-            LabError: The call failed; what it said on its standard error.
-        """
+_USER: Final = 1000
+"""The user of the tasks, which must be able to read uploaded files and to move them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +52,12 @@ class ExecChannel:
     container_id: str
 
     def call(self, *arguments: str) -> Generator[bytes, None, None]:
-        """As `Channel` says."""
+        """Call the volume's module; its standard output, in pieces as they come.
+
+        Raises:
+            Gone: The container went away under the call.
+            LabError: The call failed; the message is the end of its standard error.
+        """
         doing = f"asking the run volume to {arguments[0]}"
         with answering(doing):
             api = self.engine.client().api
@@ -89,10 +83,17 @@ class ReaderChannel:
     image: str
 
     def call(self, *arguments: str) -> Generator[bytes, None, None]:
-        """As `Channel` says."""
+        """As `ExecChannel.call`."""
         doing = f"asking the run volume to {arguments[0]}"
         with answering(doing):
-            container = self._create(arguments)
+            container = self.engine.create(
+                self.project,
+                self.image,
+                [*MODULE, *arguments],
+                environment={"LAB_RUNS": RUNS_MOUNT},
+                volumes={self.volume: {"bind": RUNS_MOUNT, "mode": "rw"}},
+                network_mode="none",
+            )
         try:
             with answering(doing):
                 output: Output = container.attach(stream=True, logs=True, demux=True)
@@ -105,20 +106,8 @@ class ReaderChannel:
             with answering(doing):
                 container.remove(force=True)
 
-    def _create(self, arguments: Sequence[str]) -> Container:
-        return self.engine.client().containers.create(
-            self.image,
-            [*MODULE, *arguments],
-            labels={READER: self.project, PROJECT: self.project},
-            environment={"LAB_RUNS": RUNS_MOUNT},
-            volumes={self.volume: {"bind": RUNS_MOUNT, "mode": "rw"}},
-            network_mode="none",
-            read_only=True,
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges"],
-            pids_limit=64,
-            init=True,
-        )
+
+Channel = ExecChannel | ReaderChannel
 
 
 def _stdout(output: Output, doing: str) -> Generator[bytes, None, bytes]:
@@ -128,7 +117,7 @@ def _stdout(output: Output, doing: str) -> Generator[bytes, None, bytes]:
     try:
         while True:
             with answering(doing):
-                piece = _next(output)
+                piece = next(output, None)
             if piece is None:
                 ended = True
                 return said
@@ -144,13 +133,6 @@ def _stdout(output: Output, doing: str) -> Generator[bytes, None, bytes]:
                 output.close()
 
 
-def _next(output: Output) -> tuple[bytes | None, bytes | None] | None:
-    try:
-        return next(output)
-    except StopIteration:
-        return None
-
-
 def _judge(doing: str, code: int | None, said: bytes) -> None:
     lines = said.decode("utf-8", errors="replace").strip().splitlines()
     last = short(lines[-1]) if lines else "no word"
@@ -163,3 +145,44 @@ def _judge(doing: str, code: int | None, said: bytes) -> None:
     if code == EXIT_NO_SUCH_RUN:
         raise LabError(last, "see `lab runs`")
     raise LabError(f"{doing}: {last}", "see `lab logs`")
+
+
+def deliver(engine: Engine, container_id: str, run_id: str, parts: Mapping[str, Path]) -> None:
+    """Copy what a run is to have from its beginning into `incoming/<run_id>/` on the volume.
+
+    Args:
+        engine: The engine.
+        container_id: A container of it that has the volume.
+        run_id: The run that is to have them.
+        parts: Name in the run's directory to directory here.
+
+    Raises:
+        LabError: The engine refuses.
+    """
+    inside = Volume(Path(RUNS_MOUNT)).incoming(run_id).relative_to(RUNS_MOUNT)
+    for name, folder in parts.items():
+        archive = _archive(folder, PurePosixPath(inside / name))
+        with answering(f"carrying the {name} into the containers"):
+            done = engine.client().api.put_archive(container_id, RUNS_MOUNT, archive)
+        if not done:
+            raise LabError(f"the engine did not take {folder}", "see `lab ps`, then try again")
+
+
+def _archive(source: Path, inside: PurePosixPath) -> bytes:
+    """A tar file in which all belongs to the tasks' user, whoever calls."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", dereference=True) as archive:
+        for parent in reversed(inside.parents[:-1]):
+            archive.add(source, str(parent), recursive=False, filter=_owned)
+        for path in sorted([source, *source.rglob("*")]):
+            name = str(inside / path.relative_to(source))
+            archive.add(path, name, recursive=False, filter=_owned)
+    return buffer.getvalue()
+
+
+def _owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = _USER
+    entry.uname = entry.gname = ""
+    entry.mtime = 0
+    entry.mode = 0o755 if entry.isdir() else 0o644
+    return entry

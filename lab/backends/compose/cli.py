@@ -10,14 +10,21 @@ import signal
 import subprocess
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from lab.backends import Say
+from lab.backends.compose.containers import Seen
 from lab.backends.compose.mends import explain
+from lab.backends.locking import state_directory
 from lab.errors import LabError
+from lab.task.files import write_atomically
 from lab.task.text import visible
+
+TIMEOUT_S: Final = 30
+"""Seconds that compose gets to compare a file with containers; it needs one."""
 
 KEPT_LINES: Final = 200
 """Lines of a child that are remembered, to explain its failure."""
@@ -31,6 +38,10 @@ _CHATTER: Final = re.compile(
     r"| (?:Container|Network|Volume) \S+ +[A-Z][a-z]+$"
 )
 """Lines that tell a user nothing: compose's on each container, BuildKit's book-keeping."""
+
+_CHANGE: Final = re.compile(r"DRY-RUN MODE - .* (?:Recreate|Create|Creating|Removing)$", re.M)
+
+_FILE: Final = "docker-compose.yml"
 
 _LEFT_OUT: Final = frozenset(
     {
@@ -64,14 +75,7 @@ def compose_version() -> str:
     Raises:
         LabError: There is no plugin, or one that is too old.
     """
-    answer = subprocess.run(
-        [docker(), "compose", "version", "--short"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    answer = _capture([docker(), "compose", "version", "--short"])
     version = answer.stdout.strip().removeprefix("v")
     if answer.returncode != 0 or not version:
         raise LabError(
@@ -87,6 +91,7 @@ def compose_version() -> str:
     return visible(version)
 
 
+@dataclass(frozen=True, slots=True)
 class Compose:
     """`docker compose` for one rendered file.
 
@@ -94,21 +99,20 @@ class Compose:
         project: The project's name.
         file: The rendered file.
         root: The directory that paths in it start from.
-        lock: Descriptor of the lock that compose is to hold while it works, though this process be
+        lock: Descriptor of the lock that compose holds while it works, also where this process is
             killed; None: there is none.
     """
 
-    def __init__(self, project: str, file: Path, root: Path, lock: int | None = None) -> None:
-        self.project = project
-        self.file = file
-        self.root = root
-        self.lock = lock
+    project: str
+    file: Path
+    root: Path
+    lock: int | None = None
 
     def build(self, service: str, say: Say) -> None:
         """Build the image of a service.
 
         Raises:
-            LabError: It does not build; the mend is named.
+            LabError: It does not build; the fix is named.
         """
         self._run("building the image", ["build", service], say)
 
@@ -126,23 +130,30 @@ class Compose:
         Raises:
             LabError: compose does not understand the file or the variables.
         """
-        answer = subprocess.run(
-            [*self._command(), "config", "--format", "json"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=compose_environment(),
-            check=False,
-        )
+        answer = _capture([*self._command(), "config", "--format", "json"])
         if answer.returncode != 0:
             raise explain("reading the compose file", answer.stderr.splitlines())
         config: dict[str, Any] = json.loads(answer.stdout)
         return config
 
-    def _command(self) -> list[str]:
+    def fits(self, services: Sequence[str], variables: Mapping[str, str]) -> bool:
+        """Whether compose would change nothing for these services' containers to be as in the file.
+
+        Args:
+            services: Each has a container.
+            variables: The variables that the file is filled in with.
+        """
+        command = [*self._command("--dry-run"), "create", "--no-build", *services]
+        try:
+            answer = _capture(command, variables, TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return False
+        changes = _CHANGE.search(f"{answer.stdout}\n{answer.stderr}")
+        return answer.returncode == 0 and changes is None
+
+    def _command(self, *options: str) -> list[str]:
         return [
-            *(docker(), "compose", "--ansi", "never", "--progress", "plain"),
+            *(docker(), "compose", "--ansi", "never", "--progress", "plain", *options),
             *("--project-name", self.project),
             *("--file", str(self.file)),
             *("--project-directory", str(self.root)),
@@ -158,6 +169,50 @@ class Compose:
                     say(visible(line.strip()))
             if process.wait() != 0:
                 raise explain(doing, kept)
+
+
+def _folder(project: str) -> Path:
+    return state_directory() / "compose" / project
+
+
+def write_compose_file(project: str, text: str) -> Path:
+    """Write the file that compose gets, where it is known from any directory; atomically."""
+    path = _folder(project) / _FILE
+    write_atomically(path, text)
+    return path
+
+
+def remove_compose_file(project: str) -> None:
+    """Remove it; it may be gone already."""
+    (_folder(project) / _FILE).unlink(missing_ok=True)
+    with suppress(OSError):  # there is none, or the user has put something there
+        _folder(project).rmdir()
+
+
+def compose_file(project: str, seen: Sequence[Seen]) -> str | None:
+    """The text of the file that these containers were made from.
+
+    The containers' labels name the file. It may have been edited since. So it counts only where
+    compose finds that the containers are as the file describes them.
+
+    Returns:
+        None where the file is gone, unreadable or another one.
+    """
+    origins = {(each.file, each.folder) for each in seen if each.service}
+    if len(origins) != 1:
+        return None
+    file, folder = map(Path, origins.pop())
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    # The variables that the file may have been filled in with, as the containers know them.
+    known = {name: value for each in seen for name, value in each.variables.items()}
+    variables = {name: known.get(name, "") for name in ("LAB_EXPERIMENT", "LAB_FLAGS")}
+    variables["LAB_IMAGE"] = seen[0].image_name
+    # Not the service that starts a run: it is no part of the environment.
+    services = [each.service for each in seen]
+    return text if Compose(project, file, folder).fits(services, variables) else None
 
 
 @contextmanager
@@ -183,21 +238,19 @@ def child(
         start_new_session=True,
         pass_fds=() if lock is None else (lock,),
     )
-    try:
-        yield process
-    finally:
+    with process:  # closes the pipe
         try:
-            process.terminate()
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            pass
+            yield process
         finally:
-            if process.poll() is None:
-                # All of its session: `docker` starts compose as a child.
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+            try:
+                with suppress(subprocess.TimeoutExpired):
+                    process.terminate()
+                    process.wait(STOP_S)
+            finally:
+                if process.poll() is None:
+                    # All of its session: `docker` starts compose as a child.
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
 
 
 def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
@@ -206,6 +259,23 @@ def lines_of(process: subprocess.Popen[str]) -> Iterator[str]:
         raise ValueError("the child has no pipe")
     for line in process.stdout:
         yield line.rstrip("\n")
+
+
+def _capture(
+    command: Sequence[str],
+    variables: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=compose_environment() | dict(variables or {}),
+        check=False,
+        timeout=timeout_s,
+    )
 
 
 def compose_environment() -> dict[str, str]:

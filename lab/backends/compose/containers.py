@@ -1,15 +1,36 @@
-"""What the engine's own description of a container says, read once into plain values."""
+"""The labels of this backend, and a container as the engine describes it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from lab.backends.compose import names
-from lab.task.protocol import TASK, task_names
+from lab.task.protocol import TASK as TASK_NAME
+from lab.task.protocol import task_names
 from lab.task.text import short
+
+PROJECT: Final = "lab.project"
+NODE: Final = "lab.node"
+TASK: Final = "lab.task"
+GPUS: Final = "lab.gpus"
+CLUSTER_SHA256: Final = "lab.cluster-sha256"
+TENSORFLOW: Final = "lab.tensorflow"
+
+COMPOSE_SERVICE: Final = "com.docker.compose.service"
+COMPOSE_FOLDER: Final = "com.docker.compose.project.working_dir"
+COMPOSE_FILE: Final = "com.docker.compose.project.config_files"
+
+READER: Final = "lab.reader"
+"""Marks a short-lived container that is no part of the environment: it reads the volume of one that
+has stopped, or does a fault."""
+
+FAULT: Final = "lab.fault"
+"""Marks, of those, one that does a fault to a node's network; its value is the node."""
+
+CLUSTER_VARIABLE: Final = "LAB_CLUSTER"
+RUNS_MOUNT: Final = "/runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +114,7 @@ def read(attributes: Mapping[str, Any]) -> Seen:
     labels: Mapping[str, str] = config.get("Labels") or {}
     pairs = (entry.partition("=") for entry in config.get("Env") or [])
     variables = {name: value for name, _, value in pairs}
-    task = labels.get(names.TASK, "")
+    task = labels.get(TASK, "")
     fits = not task or task in task_names(_spec(variables))
     given = _given(host.get("DeviceRequests") or [])
     health = state.get("Health") or {}
@@ -101,9 +122,9 @@ def read(attributes: Mapping[str, Any]) -> Seen:
     return Seen(
         id=attributes["Id"],
         name=attributes["Name"].lstrip("/"),
-        service=labels.get(names.COMPOSE_SERVICE, ""),
+        service=labels.get(COMPOSE_SERVICE, ""),
         task=task if fits else "",
-        node=labels.get(names.NODE, "") if fits else "",
+        node=labels.get(NODE, "") if fits else "",
         state=state["Status"],
         health=health.get("Status", ""),
         fault=_fault(health),
@@ -111,21 +132,19 @@ def read(attributes: Mapping[str, Any]) -> Seen:
         error=state.get("Error", ""),
         started=_sortable(state["StartedAt"]),
         gpus=given,
-        planned=tuple(filter(None, labels[names.GPUS].split(",")))
-        if names.GPUS in labels
-        else given,
+        planned=tuple(filter(None, labels[GPUS].split(","))) if GPUS in labels else given,
         variables=variables,
-        cluster_sha256=labels.get(names.CLUSTER_SHA256, ""),
-        tensorflow=labels.get(names.TENSORFLOW, ""),
+        cluster_sha256=labels.get(CLUSTER_SHA256, ""),
+        tensorflow=labels.get(TENSORFLOW, ""),
         image=attributes["Image"],
         image_name=config["Image"],
-        file=labels.get(names.COMPOSE_FILE, ""),
-        folder=labels.get(names.COMPOSE_FOLDER, ""),
+        file=labels.get(COMPOSE_FILE, ""),
+        folder=labels.get(COMPOSE_FOLDER, ""),
         volume=next(
             (
                 mount["Name"]
                 for mount in mounts
-                if mount["Type"] == "volume" and mount["Destination"] == names.RUNS_MOUNT
+                if mount["Type"] == "volume" and mount["Destination"] == RUNS_MOUNT
             ),
             "",
         ),
@@ -135,7 +154,7 @@ def read(attributes: Mapping[str, Any]) -> Seen:
 def _spec(variables: Mapping[str, str]) -> dict[str, list[str]]:
     """The cluster spec that a container was told; empty where that is none with names of tasks."""
     try:
-        spec = json.loads(variables.get(names.CLUSTER_VARIABLE) or "{}")
+        spec = json.loads(variables.get(CLUSTER_VARIABLE) or "{}")
     except (ValueError, RecursionError):
         return {}
     if not isinstance(spec, dict) or not all(
@@ -143,7 +162,7 @@ def _spec(variables: Mapping[str, str]) -> dict[str, list[str]]:
         for hosts in spec.values()
     ):
         return {}
-    return spec if all(map(TASK.fullmatch, task_names(spec))) else {}
+    return spec if all(map(TASK_NAME.fullmatch, task_names(spec))) else {}
 
 
 def _given(requests: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

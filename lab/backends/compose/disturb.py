@@ -1,7 +1,7 @@
 """A fault of a node's network, done by a short-lived container beside the node's anchor.
 
-It shares the anchor's network and nothing else, may change networks and nothing else, reverts what
-it has done by itself, and is removed by the engine when it ends.
+The container shares the anchor's network and nothing else, and may change networks and nothing
+else. It reverts its changes by itself, and the engine removes it when it ends.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from lab.backends.compose import names
-from lab.backends.compose.channel import Output
-from lab.backends.compose.containers import Seen
+from lab.backends.compose.containers import FAULT, PROJECT, Seen
 from lab.backends.compose.engine import Engine, answering
-from lab.backends.disturbing import START_S, refused, too_late
+from lab.backends.network_faults import wait_until_in_effect
 from lab.errors import LabError
 from lab.task.netfault import MODULE
-from lab.threads import later, signals_blocked
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
+
+    from lab.backends.compose.channel import Output
 
 _LINK: Final = ("LAB_LINK_RATE_BITS", "LAB_LINK_DELAY_US")
 _STOP_S: Final = 5
@@ -30,19 +29,31 @@ _POLL_S: Final = 0.1
 
 
 def disturb(engine: Engine, project: str, anchor: Seen, words: Sequence[str]) -> None:
-    """Start the fault and wait until it holds; it needs nobody any more then.
+    """Start the fault; return once it is in effect.
 
     Raises:
-        LabError: It did not take hold in time, or the engine refused the container.
+        LabError: The fault is not in effect in time, or the engine refused the container.
     """
     doing = f"disturbing node {anchor.node}"
     with answering(doing):
-        container = _create(engine, project, anchor, words)
+        container = engine.create(
+            project,
+            anchor.image,
+            ["python", "-m", MODULE, *words],
+            labels={FAULT: anchor.node},
+            environment={
+                each: anchor.variables[each] for each in _LINK if each in anchor.variables
+            },
+            network_mode=f"container:{anchor.id}",
+            user="0:0",
+            cap_add=["NET_ADMIN"],
+            auto_remove=True,
+        )
     try:
         with answering(doing):
             output: Output = container.attach(stream=True, logs=True, demux=True)
             container.start()
-        said = _in_time(output, anchor.node, doing)
+        wait_until_in_effect(anchor.node, lambda: _began(output, doing))
     except BaseException:
         with suppress(LabError), answering(doing):
             # Asked first: one that is killed reverts nothing, and the node's network lives on.
@@ -50,8 +61,6 @@ def disturb(engine: Engine, project: str, anchor: Seen, words: Sequence[str]) ->
             # One that was never started would stay: the engine removes what has ended.
             container.remove(force=True)
         raise
-    if said is not None:
-        raise refused(anchor.node, said)
 
 
 def calm(engine: Engine, project: str) -> None:
@@ -62,57 +71,25 @@ def calm(engine: Engine, project: str) -> None:
     Raises:
         LabError: The engine does not answer.
     """
-    labels = (names.FAULT, f"{names.PROJECT}={project}")
+    labels = (FAULT, f"{PROJECT}={project}")
     engine.for_each("ending a fault", engine.containers(*labels), _stop)
     until = time.monotonic() + _GONE_WITHIN_S
     while any(map(_was_started, engine.containers(*labels))) and time.monotonic() < until:
         time.sleep(_POLL_S)
 
 
-def _create(engine: Engine, project: str, anchor: Seen, words: Sequence[str]) -> Container:
-    return engine.client().containers.create(
-        anchor.image,
-        ["python", "-m", MODULE, *words],
-        labels={
-            names.PROJECT: project,
-            names.READER: project,
-            names.FAULT: anchor.node,
-        },
-        environment={name: anchor.variables[name] for name in _LINK if name in anchor.variables},
-        network_mode=f"container:{anchor.id}",
-        user="0:0",
-        cap_drop=["ALL"],
-        cap_add=["NET_ADMIN"],
-        security_opt=["no-new-privileges"],
-        read_only=True,
-        pids_limit=64,
-        init=True,
-        auto_remove=True,
-    )
-
-
-def _in_time(output: Output, node: str, doing: str) -> bytes | None:
-    """The same as `_until_it_holds`, unless that takes too long."""
-    with signals_blocked():
-        future = later(lambda: _until_it_holds(output, doing))
-    try:
-        return future.result(START_S)
-    except TimeoutError as error:
-        raise too_late(node) from error
-
-
-def _until_it_holds(output: Output, doing: str) -> bytes | None:
-    """None once it holds; what it has said on its standard error where it does not."""
+def _began(output: Output, doing: str) -> bytes | None:
+    """None once the fault is in effect; the standard error where the container has ended."""
     said = b""
     while True:
         with answering(doing):
-            try:
-                stdout, stderr = next(output)
-            except StopIteration:
-                return said
+            piece = next(output, None)
+        if piece is None:
+            return said
+        stdout, stderr = piece
         said = (said + (stderr or b""))[-4096:]
         if stdout:
-            # Nobody reads on. docker-py's stream holds its socket open until it is told.
+            # Nothing reads on. docker-py's stream holds its socket open until it is closed.
             with suppress(OSError):
                 output.close()
             return None

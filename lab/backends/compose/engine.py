@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from lab.backends.compose.containers import PROJECT, READER
 from lab.backends.compose.mends import explain
 from lab.errors import LabError
 from lab.task.text import short
@@ -80,6 +82,31 @@ class Engine:
                 )
             )
 
+    def create(
+        self,
+        project: str,
+        image: str,
+        command: Sequence[str],
+        *,
+        labels: Mapping[str, str] = MappingProxyType({}),
+        **options: Any,  # noqa: ANN401  (docker-py's own)
+    ) -> Container:
+        """Create a short-lived container that is no part of the project's environment.
+
+        It has no capabilities and a read-only root, unless the options give it more.
+        """
+        return self.client().containers.create(
+            image,
+            list(command),
+            labels={PROJECT: project, READER: project, **labels},
+            read_only=True,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            pids_limit=64,
+            init=True,
+            **options,
+        )
+
     def for_each(
         self, doing: str, containers: Sequence[Container], action: Callable[[Container], T]
     ) -> list[T]:
@@ -124,9 +151,8 @@ def answering(doing: str) -> Iterator[None]:
         raise Gone(f"{doing}: {short(_words(error))}", "see `lab ls`") from error
     except docker.errors.APIError as error:
         raise explain(doing, [_words(error)]) from error
-    except docker.errors.DockerException as error:
-        raise _unreachable(doing, error) from error
     except (
+        docker.errors.DockerException,
         requests.exceptions.RequestException,
         urllib3.exceptions.HTTPError,
         ConnectionError,

@@ -1,34 +1,47 @@
-"""An environment of containers: what `lab ps`, `run`, `collect`, `logs` and `down` talk to."""
+"""An environment of containers: what `lab ps`, `run`, `collect`, `logs` and `down` work on."""
 
 from __future__ import annotations
 
 import json
 import platform
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from lab.backends import NOTHING, Chunk, Keeps, Say, TaskInfo, Unless, looking, never, nothing
-from lab.backends.compose import names, sight, sources, state
-from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel
-from lab.backends.compose.cli import child, compose_version, docker, lines_of
-from lab.backends.compose.containers import Seen, read
-from lab.backends.compose.delivery import deliver
+from lab.backends import (
+    NOTHING,
+    Chunk,
+    Command,
+    Environment,
+    Keeps,
+    Say,
+    TaskInfo,
+    Unless,
+    looking,
+    never,
+    nothing,
+)
+from lab.backends.choose import check_hearing, known_task
+from lab.backends.compose import cli
+from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel, deliver
+from lab.backends.compose.containers import PROJECT, READER, Seen, read
 from lab.backends.compose.disturb import calm, disturb
 from lab.backends.compose.engine import Engine, Gone, answering
-from lab.backends.compose.origin import compose_file
+from lab.backends.compose.image import container_digest
 from lab.backends.compose.removal import NOTHING as EMPTY
 from lab.backends.compose.removal import holdings, remove
 from lab.backends.gpu_record import release
-from lab.backends.hearing import check_hearing
-from lab.errors import InputError, LabError
+from lab.backends.locking import lock_environment
+from lab.errors import LabError
 from lab.gpu.verification import Sight
 from lab.task.frames import FrameError, read_frames
 from lab.task.protocol import Request
+from lab.task.sight import VARIABLES
 from lab.task.text import visible
 
 _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
@@ -36,14 +49,14 @@ _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
 
 _OCI_TITLE: Final = "org.opencontainers.image.title=lab"
 
-_WORD: Final = 100_000
-"""Bytes of one word of a command line; Linux refuses one of 128 KiB."""
+_ARGUMENT: Final = 100_000
+"""Bytes of one argument of a command line; Linux refuses one of 128 KiB."""
 
-_WORDS: Final = 10
-"""Words with offsets; a command line has 2 MiB at most. Other files are sent as a whole."""
+_ARGUMENTS: Final = 10
+"""Arguments with offsets; a command line has 2 MiB at most. Other files are sent as a whole."""
 
 
-class ComposeEnvironment:
+class ComposeEnvironment(Environment):
     """All that carries the label of one project.
 
     Attributes:
@@ -71,6 +84,11 @@ class ComposeEnvironment:
         self.tensorflow = task.tensorflow if task else ""
 
     @property
+    def is_up(self) -> bool:
+        """Whether any of its containers was running when this object was made."""
+        return any(each.running for each in self.found)
+
+    @property
     def is_here(self) -> bool:
         """Whether the engine runs on this machine, by the name that it gives its own."""
         with answering("asking the engine for its machine"):
@@ -81,7 +99,7 @@ class ComposeEnvironment:
     def sources_sha256(self) -> str:
         """Digest of lab's own code in its containers; "" where that is not one and the same."""
         firsts = {each.image: each.id for each in self.found}
-        digests = {sources.of_container(self._engine, one, image) for image, one in firsts.items()}
+        digests = {container_digest(self._engine, one, image) for image, one in firsts.items()}
         return digests.pop() if len(digests) == 1 else ""
 
     def seen(self) -> list[Seen]:
@@ -92,35 +110,35 @@ class ComposeEnvironment:
         places = {task: place for place, task in enumerate(order, start=1)}
         return sorted(found, key=lambda each: (places.get(each.task, 0), each.service))
 
+    def _seen_tasks(self) -> dict[str, Seen]:
+        return {each.task: each for each in self.seen() if each.task}
+
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec; empty where only a volume is left."""
         return next((each.cluster_spec() for each in self.found if each.task), {})
 
     def tasks(self) -> list[TaskInfo]:
         """Every task, in the plan's order."""
-        return [_task(each) for each in self.seen() if each.task]
+        return list(map(_task, self._seen_tasks().values()))
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
         """Hand a request to the agents; see `Environment`.
 
         Raises:
-            LabError: Another run is under way, or no agent is there to hear of it.
+            LabError: Another run is under way, or an agent is missing.
         """
-        with state.locked(self.project, shared=True):
+        with lock_environment(self.backend, self.project, shared=True):
             seen = self.seen()
-            check_hearing(self.project, [_task(each) for each in seen if each.task])
+            tasks = [each for each in seen if each.task]
+            check_hearing(self.project, list(map(_task, tasks)))
             if parts:
-                running = next(each.id for each in seen if each.task and each.running)
+                running = next(each.id for each in tasks if each.running)
                 deliver(self._engine, running, request.run_id, parts)
-            _drain(self._channel(seen).call("submit", request.to_json()))
+            self._call("submit", request.to_json(), seen=seen)
 
-    def cancel(self, run_id: str, reason: str) -> None:
-        """Ask the agents to end a run."""
-        _drain(self._channel().call("cancel", run_id, reason))
-
-    def kill(self, run_id: str, reason: str) -> None:
-        """Ask the agents to end a run at once."""
-        _drain(self._channel().call("kill", run_id, reason))
+    def post(self, command: Command, run_id: str, text: str) -> None:
+        """Write one message for a run onto the volume; see `Environment`."""
+        self._call(command, run_id, text)
 
     def disturb(self, node: str, words: Sequence[str]) -> None:
         """Do a fault to a node's network; see `Environment`.
@@ -133,10 +151,6 @@ class ComposeEnvironment:
             detail = anchor.detail if anchor else "there is none of this name"
             raise LabError(f"node {node} does not run: {detail}", f"see `lab ps {self.project}`")
         disturb(self._engine, self.project, anchor, words)
-
-    def tell(self, run_id: str, fault: str) -> None:
-        """Put a fault on the volume, where the agents of a run find it."""
-        _drain(self._channel().call("fault", run_id, fault))
 
     def runs(self) -> list[Request]:
         """All requests on the volume, oldest first."""
@@ -152,16 +166,12 @@ class ComposeEnvironment:
                 f"the run volume of {self.project} holds {error}", "see `lab shell`"
             ) from error
 
-    def mark_collected(self, run_id: str, directory: str) -> None:
-        """Note into which directory of runs all of a run was collected; see `Environment`."""
-        _drain(self._channel().call("collected", run_id, directory))
-
     def collected(self) -> Mapping[str, str]:
         """Run to the directory that is noted so; see `Environment`."""
         # Imported here: not every command asks.
         import msgspec  # noqa: PLC0415
 
-        text = b"".join(self._channel().call("collected"))
+        text = self._call("collected")
         try:
             return msgspec.json.decode(text, type=dict[str, str])
         except (msgspec.MsgspecError, RecursionError) as error:
@@ -176,10 +186,10 @@ class ComposeEnvironment:
         all_sizes: bool = False,
         rest: bool = False,
     ) -> Iterator[Chunk | None]:
-        """Bring a run home, from the given byte offsets on; see `Environment`."""
+        """Collect a run, from the given byte offsets on; see `Environment`."""
         given = {"--follow": follow, "--all-sizes": all_sizes, "--rest": rest}
         switches = [switch for switch, is_given in given.items() if is_given]
-        arguments = ["ship", run_id, *islice(_words(offsets), _WORDS), *switches]
+        arguments = ["ship", run_id, *islice(_arguments(offsets), _ARGUMENTS), *switches]
         channel = self._channel()
         with closing(channel.call(*arguments)) as stream:
             try:
@@ -206,24 +216,20 @@ class ComposeEnvironment:
         Raises:
             InputError: There is no such task.
         """
-        services = {each.task: each.service for each in self.seen() if each.task}
-        wanted = [services[self._known(task, services)] for task in tasks] or [*services.values()]
-        if not wanted:
+        found = self._seen_tasks()
+        named = [known_task(self.project, found, task) for task in tasks] or [*found.values()]
+        if not named:
             raise LabError(f"environment {self.project} has no containers", "bring it up: `lab up`")
         command = [
-            docker(),
-            "compose",
-            *("--project-name", self.project),
-            *("--ansi", "never"),
-            "logs",
-            "--no-color",
+            *(cli.docker(), "compose", "--project-name", self.project, "--ansi", "never"),
+            *("logs", "--no-color"),
             *(["--follow"] if follow else []),
             *(["--tail", str(tail)] if tail is not None else []),
             *(["--since", f"{since:.6f}"] if since is not None else []),
-            *wanted,
+            *(each.service for each in named),
         ]
-        with child(command) as process:
-            for line in lines_of(process):
+        with cli.child(command) as process:
+            for line in cli.lines_of(process):
                 yield _LOG_PREFIX.sub(r"\1\2", visible(line))
 
     def shell(self, task: str) -> list[str]:
@@ -233,21 +239,20 @@ class ComposeEnvironment:
             InputError: There is no such task.
             LabError: It does not run.
         """
-        found = {each.task: each for each in self.seen() if each.task}
-        seen = found[self._known(task, found)]
+        seen = known_task(self.project, self._seen_tasks(), task)
         if not seen.running:
             raise LabError(f"{task} does not run: {seen.detail}", "bring it up with `lab up`")
-        return [docker(), "exec", "--interactive", "--tty", seen.name, "bash"]
+        return [cli.docker(), "exec", "--interactive", "--tty", seen.name, "bash"]
 
     def look(self, *, tensorflow: bool) -> dict[str, Sight]:
         """What every task, and every node, sees of the box's GPUs now; see `Environment`."""
         seen = self.seen()
-
-        def asking(task: Seen) -> Callable[[], Sight]:
-            return lambda: sight.of_task(self._engine, task, tensorflow=tensorflow)
-
-        asks = {each.task: asking(each) for each in seen if each.task}
-        nodes = {each.service: sight.of_anchor(each) for each in seen if not each.task}
+        asks = {
+            each.task: partial(task_sight, self._engine, each, tensorflow=tensorflow)
+            for each in seen
+            if each.task
+        }
+        nodes = {each.service: anchor_sight(each) for each in seen if not each.task}
         return looking.ask_all(asks, tensorflow=tensorflow) | nodes
 
     def provenance(self) -> dict[str, str]:
@@ -260,7 +265,7 @@ class ComposeEnvironment:
             "tensorflow": self.tensorflow,
             "engine": str(told["Version"]),
             "kernel": str(told.get("KernelVersion", "")),
-            "compose": compose_version(),
+            "compose": cli.compose_version(),
         }
 
     def description(self) -> tuple[str, str]:
@@ -268,7 +273,7 @@ class ComposeEnvironment:
 
         The file is taken only where compose itself finds that the containers were made from it.
         """
-        text = compose_file(self.project, self.found)
+        text = cli.compose_file(self.project, self.found)
         if text is not None:
             return "docker-compose.yml", text
         return "containers.json", json.dumps(self._containers(), indent=2, sort_keys=True) + "\n"
@@ -279,14 +284,14 @@ class ComposeEnvironment:
         Raises:
             LabError: Another command boots it or takes it down now, or the engine refused.
         """
-        with state.locked(self.project):
+        with lock_environment(self.backend, self.project):
             unless()
             kept = holdings(self._engine, self.project).volumes if keeps() else EMPTY.volumes
             calm(self._engine, self.project)
             remove(self._engine, self.project, say, keep=replace(EMPTY, volumes=kept))
             if any(each.planned for each in self.found):
                 release(self.backend, self.project, self._engine.id())
-            state.forget(self.project)
+            cli.remove_compose_file(self.project)
 
     def _channel(self, seen: Sequence[Seen] | None = None) -> Channel:
         """A way to the volume: a task that runs, else a container made for the purpose."""
@@ -297,30 +302,21 @@ class ComposeEnvironment:
             return ExecChannel(self._engine, best.id)
         with answering("looking for the run volume"):
             client = self._engine.client()
-            volumes = client.volumes.list(filters={"label": f"{names.PROJECT}={self.project}"})
+            volumes = client.volumes.list(filters={"label": f"{PROJECT}={self.project}"})
             images = client.images.list(filters={"label": _OCI_TITLE})
-        volume = next((each.volume for each in seen if each.volume), None)
-        if volume is None and volumes:
-            volume = str(volumes[0].name)
-        if volume is None:
+        names = [each.volume for each in seen if each.volume] + [str(each.name) for each in volumes]
+        if not names:
             raise Gone(f"environment {self.project} has gone", "bring it up with `lab up`")
-        image = next((each.image for each in seen if each.task), None)
-        if image is None and images:
-            image = str(images[0].id)
-        if image is None:
+        ids = [each.image for each in seen if each.task] + [str(each.id) for each in images]
+        if not ids:
             raise LabError(
-                f"there is no image left to read the volume {volume} with",
+                f"there is no image left to read the volume {names[0]} with",
                 "build it with `lab build`",
             )
-        return ReaderChannel(self._engine, self.project, volume, image)
+        return ReaderChannel(self._engine, self.project, names[0], ids[0])
 
-    def _known(self, task: str, found: Mapping[str, object]) -> str:
-        if task not in found:
-            raise InputError(
-                f"environment {self.project} has no task {visible(task)!r}",
-                f"it has {', '.join(found) or 'none'}",
-            )
-        return task
+    def _call(self, *arguments: str, seen: Sequence[Seen] | None = None) -> bytes:
+        return b"".join(self._channel(seen).call(*arguments))
 
     def _containers(self) -> list[dict[str, Any]]:
         """What the engine says of each container, without what changes from second to second."""
@@ -332,8 +328,8 @@ class ComposeEnvironment:
 
     def _inspected(self) -> list[dict[str, Any]]:
         """The engine's inspection of each container; one that reads the volume is none of it."""
-        found = self._engine.containers(f"{names.PROJECT}={self.project}")
-        return [each.attrs for each in found if names.READER not in each.labels]
+        found = self._engine.containers(f"{PROJECT}={self.project}")
+        return [each.attrs for each in found if READER not in each.labels]
 
 
 def _task(seen: Seen) -> TaskInfo:
@@ -349,20 +345,39 @@ def _task(seen: Seen) -> TaskInfo:
     )
 
 
-def _words(offsets: Mapping[str, int]) -> Iterator[str]:
-    """The offsets as JSON, in as many words of a command line as they need; at least one."""
+def _arguments(offsets: Mapping[str, int]) -> Iterator[str]:
+    """The offsets as JSON, in as many arguments as they need; at least one."""
     some: dict[str, int] = {}
-    room = _WORD
+    room = _ARGUMENT
     for path, size in offsets.items():
         needs = len(json.dumps({path: size}))
         if needs > room:
             yield json.dumps(some)
-            some, room = {}, _WORD
+            some, room = {}, _ARGUMENT
         some[path] = size
         room -= needs
     yield json.dumps(some)
 
 
-def _drain(pieces: Iterator[bytes]) -> None:
-    for _ in pieces:
-        pass
+def task_sight(engine: Engine, seen: Seen, *, tensorflow: bool) -> Sight:
+    """What a task sees: every source inside its container, and the engine."""
+    command = ["python", "-m", looking.MODULE, *looking.words(tensorflow=tensorflow)]
+    sight = Sight.untold(seen.detail)
+    try:
+        if seen.running:
+            with answering(f"asking {seen.task} what it sees"):
+                api = engine.client().api
+                # No user: it is PID 1's own then, which may read PID 1's variables.
+                exec_id = api.exec_create(seen.id, command)["Id"]
+                stdout, stderr = api.exec_start(exec_id, demux=True)
+                code = api.exec_inspect(exec_id)["ExitCode"]
+            sight = looking.answer(code, stdout or b"", stderr or b"")
+    except LabError as error:
+        sight = Sight.untold(str(error))
+    return replace(sight, isolated=True, engine=seen.gpus)
+
+
+def anchor_sight(seen: Seen) -> Sight:
+    """What a node's anchor was given; no program runs in it, so that nothing is asked inside."""
+    given = {name: value for name, value in seen.variables.items() if name in VARIABLES}
+    return Sight(environment=given, isolated=True, engine=seen.gpus)

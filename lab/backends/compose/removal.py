@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lab.backends import Say
-from lab.backends.compose import names
+from lab.backends.compose.containers import PROJECT
 from lab.backends.compose.engine import Engine, Gone, answering
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def holdings(engine: Engine, project: str) -> Holdings:
     Raises:
         LabError: The engine does not answer.
     """
-    wanted = {"label": f"{names.PROJECT}={project}"}
+    wanted = {"label": f"{PROJECT}={project}"}
     containers = engine.containers(wanted["label"])
     with answering("listing networks and volumes"):
         client = engine.client()
@@ -58,12 +58,12 @@ def projects(engine: Engine) -> set[str]:
     Raises:
         LabError: The engine does not answer.
     """
-    wanted = {"label": names.PROJECT}
-    found = {str(each.labels[names.PROJECT]) for each in engine.containers(names.PROJECT)}
+    wanted = {"label": PROJECT}
+    found = {str(each.labels[PROJECT]) for each in engine.containers(PROJECT)}
     with answering("listing networks and volumes"):
         client = engine.client()
         others = [*client.networks.list(filters=wanted), *client.volumes.list(filters=wanted)]
-    return found | {str(each.attrs["Labels"][names.PROJECT]) for each in others}
+    return found | {str(each.attrs["Labels"][PROJECT]) for each in others}
 
 
 def remove(engine: Engine, project: str, say: Say, *, keep: Holdings = NOTHING) -> None:
@@ -76,9 +76,7 @@ def remove(engine: Engine, project: str, say: Say, *, keep: Holdings = NOTHING) 
     """
     now = holdings(engine, project)
     doomed = [
-        each
-        for each in engine.containers(f"{names.PROJECT}={project}")
-        if each.id not in keep.containers
+        each for each in engine.containers(f"{PROJECT}={project}") if each.id not in keep.containers
     ]
     if doomed:
         say(f"removing {len(doomed)} containers of {project}")

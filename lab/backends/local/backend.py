@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from lab.backends import Check, Environment, Say, no_check
+from lab.backends import Backend, Check, Say, no_check
 from lab.backends.gpu_record import Hold, held, holder_of
 from lab.backends.local import isolation, layout, state
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.interpreter import command, environ
-from lab.backends.local.ports import check_free
-from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place
+from lab.backends.local.processes import command, environ
+from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place, remove_tree
 from lab.backends.local.tails import last_lines
-from lab.backends.local.trees import remove_tree
+from lab.backends.locking import lock_environment
 from lab.backends.process import Identity
 from lab.errors import LabError
 from lab.placement.plan import Plan
@@ -32,13 +31,13 @@ _BOOT_WITHIN_S = 60.0
 _POLL_S = 0.05
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """Pseudo-nodes as processes of this machine."""
 
     name = "local"
 
     def unavailable(self) -> str | None:
-        """Why this backend cannot be used here, with the mend; None when it can."""
+        """Why TensorFlow is missing here, with the fix; None where it is installed."""
         if importlib.util.find_spec("tensorflow") is None:
             return (
                 f"TensorFlow is not installed for {sys.executable}; "
@@ -47,7 +46,7 @@ class LocalBackend:
         return None
 
     def unready(self, plan: Plan, *, root: Path) -> str | None:
-        """Why there is no Python with this plan's TensorFlow, with the mend; None where it is."""
+        """Why there is no Python with this plan's TensorFlow, with the fix; None where it is."""
         image = IMAGES[plan.tensorflow]
         if not image.environment or image.python(root) is not None:
             return None
@@ -59,29 +58,15 @@ class LocalBackend:
     def up(
         self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
     ) -> LocalEnvironment:
-        """Boot an environment and wait until every agent is there.
-
-        Args:
-            plan: What to boot.
-            root: The project's directory, with `scripts/` and `data/`.
-            say: Receives progress.
-            check: Called once every agent is there; what it raises fails the boot.
-            share: Whether another environment may hold the same GPUs.
-
-        Raises:
-            LabError: It did not come up; nothing is left behind.
-        """
-        with ExitStack() as held:
+        """Boot an environment and wait until every agent is there; see `Backend`."""
+        with ExitStack() as lock:
             with _state_directory():
-                held.enter_context(state.locked(plan.name))
+                lock.enter_context(lock_environment(self.name, plan.name))
             return self._up(plan, root.resolve(), say, check, share=share)
 
-    def find(self, project: str) -> LocalEnvironment | None:
-        """The environment of this name that is up, whatever directory one stands in."""
-        if all(place.directory.name != project for place in state.places()):
-            return None
-        there = self.find_volume(project)
-        return there if there is not None and there.alive() else None
+    def projects(self) -> list[str]:
+        """Names of all environments that have a record."""
+        return [place.directory.name for place in state.places()]
 
     def find_volume(self, project: str) -> LocalEnvironment | None:
         """What is left of an environment: up, or dead with its run volume.
@@ -89,22 +74,11 @@ class LocalBackend:
         Raises:
             LabError: Its record cannot be read.
         """
+        if project not in self.projects():
+            return None
         place = state.place(project)
         record = place.read()
         return None if record is None else LocalEnvironment(place, record)
-
-    def all(self) -> list[Environment]:
-        """Every environment of this backend that is up."""
-        return list(_found())
-
-    def remains(self) -> list[Environment]:
-        """What is left of every other: its supervisor has ended, its run volume is there."""
-        known = ((place, place.read()) for place in state.places())
-        return [
-            LocalEnvironment(place, record)
-            for place, record in known
-            if record is not None and not record.process.alive()
-        ]
 
     def _up(
         self, plan: Plan, root: Path, say: Say, check: Check, *, share: bool
@@ -112,11 +86,11 @@ class LocalBackend:
         there = self.find(plan.name)
         if there is not None:
             raise LabError(
-                f"the local environment {plan.name!r} is up already, for {there.root}",
+                f"the local environment {plan.name!r} is up already, for {there.folder}",
                 f"use it, or take it down with `lab down {plan.name}`",
             )
         memory = state.namespaces_memory()
-        why_not = isolation.why_not_remembered(memory)
+        why_not = isolation.why_not(memory)
         kind = Isolation.NAMESPACES if why_not is None else Isolation.PROCESSES
         if kind is Isolation.PROCESSES:
             self._check_ports(layout.ports_of(layout.addresses_of(plan, kind)))
@@ -133,21 +107,22 @@ class LocalBackend:
 
     def _check_ports(self, ports: list[int]) -> None:
         """Its servers listen only while a run lasts, so that a look at the ports is not enough."""
-        for other in _found():
-            taken = layout.ports_of([task.address for task in other.tasks()])
-            both = sorted(set(ports) & set(taken))
-            if both and other.isolation is Isolation.PROCESSES:
+        for other in self.all():
+            addresses = [task.address for task in other.tasks()]
+            shared = [each for each in addresses if each.startswith("localhost:")]
+            both = sorted(set(ports) & set(layout.ports_of(shared)))
+            if both:
                 raise LabError(
                     f"port {both[0]} belongs to the local environment {other.project!r}",
                     f"take that down with `lab down {other.project}`, "
                     "or choose another `port:` in the description",
                 )
-        check_free(ports)
+        layout.check_free(ports)
 
 
 @contextmanager
 def _state_directory() -> Iterator[None]:
-    """Say of what fails in the block that it is the state directory's fault."""
+    """Name the state directory in the error where the block fails."""
     try:
         yield
     except OSError as error:
@@ -155,13 +130,6 @@ def _state_directory() -> Iterator[None]:
             f"the state directory {state.base()} cannot be used: {error.strerror}",
             "make room on it, or name another one in LAB_STATE",
         ) from error
-
-
-def _found() -> Iterator[LocalEnvironment]:
-    for place in state.places():
-        record = place.read()
-        if record is not None and record.process.alive():
-            yield LocalEnvironment(place, record)
 
 
 def _boot(
@@ -184,18 +152,7 @@ def _boot(
         )
     record = None
     try:
-        record = EnvironmentRecord(
-            project=plan.name,
-            cluster_sha256=plan.cluster_sha256,
-            root=str(root),
-            isolation=kind,
-            process=Identity.of(supervisor.pid),
-            interpreter=_interpreter(plan, root),
-            nodes=layout.nodes_of(plan, kind),
-            tasks=layout.tasks_of(plan, kind, root=root, runs=place.runs),
-            tensorflow=plan.tensorflow,
-            sources_sha256=digest(),
-        )
+        record = _record_of(plan, kind, place, root, Identity.of(supervisor.pid))
         place.write(record)
         hold(record.process)
         assert supervisor.stdin is not None  # noqa: S101 (a pipe was asked for)
@@ -213,6 +170,26 @@ def _boot(
         _undo(place, supervisor, record, keep_volume=kept)
         raise
     return environment
+
+
+def _record_of(
+    plan: Plan, kind: Isolation, place: Place, root: Path, supervisor: Identity
+) -> EnvironmentRecord:
+    # The Python that has the plan's TensorFlow: this one, or that of an environment beside it.
+    image = IMAGES[plan.tensorflow]
+    python = image.python(root) if image.environment else None
+    return EnvironmentRecord(
+        project=plan.name,
+        cluster_sha256=plan.cluster_sha256,
+        root=str(root),
+        isolation=kind,
+        process=supervisor,
+        interpreter=str(python or sys.executable),
+        nodes=layout.nodes_of(plan, kind),
+        tasks=layout.tasks_of(plan, kind, root=root, runs=place.runs),
+        tensorflow=plan.tensorflow,
+        sources_sha256=digest(),
+    )
 
 
 def _clear(place: Place) -> bool:
@@ -234,12 +211,6 @@ def _clear(place: Place) -> bool:
     return True
 
 
-def _interpreter(plan: Plan, root: Path) -> str:
-    """The Python that has the plan's TensorFlow: this one, or that of an environment beside it."""
-    image = IMAGES[plan.tensorflow]
-    return str(image.python(root) or sys.executable) if image.environment else sys.executable
-
-
 def _wait_for_agents(
     environment: LocalEnvironment, supervisor: subprocess.Popen[bytes], place: Place
 ) -> None:
@@ -249,14 +220,14 @@ def _wait_for_agents(
     while missing:
         if supervisor.poll() is not None:
             raise _ended_at_once(environment.project, supervisor, place)
-        for task in missing:
-            if place.ended(task).exists():
-                said = last_lines(place.output(task), 3) or "it said nothing"
+        ended = next((task for task in missing if place.ended(task).exists()), None)
+        if ended is not None or time.monotonic() > deadline:
+            task = ended or missing[0]
+            said = last_lines(place.output(task), 3) or "it said nothing"
+            if ended:
                 raise LabError(f"the agent of {task} ended at once: {said}")
-        if time.monotonic() > deadline:
-            said = last_lines(place.output(missing[0]), 3) or "it said nothing"
             raise LabError(
-                f"the agent of {missing[0]} did not come within {_BOOT_WITHIN_S:.0f} s: {said}"
+                f"the agent of {task} did not come within {_BOOT_WITHIN_S:.0f} s: {said}"
             )
         missing = [task for task in missing if not volume.agent(task).exists()]
         if missing:
@@ -280,7 +251,7 @@ def _undo(
         if record is not None and place.read() == record:
             LocalEnvironment(place, record).end(gently=False, keep_volume=keep_volume)
             return
-        # It waits for its first word, and has started nothing.
+        # It waits for its first line of input, and has started nothing.
         supervisor.kill()
         supervisor.wait()
         if not keep_volume:

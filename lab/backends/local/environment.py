@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
-from lab.backends import NOTHING, Chunk, Keeps, Say, TaskInfo, Unless, looking, never, nothing
+from lab.backends import (
+    NOTHING,
+    Chunk,
+    Command,
+    Environment,
+    Keeps,
+    Say,
+    TaskInfo,
+    Unless,
+    looking,
+    never,
+    nothing,
+)
+from lab.backends.choose import check_hearing, known_task
 from lab.backends.gpu_record import release
-from lab.backends.hearing import check_hearing
-from lab.backends.local import state
-from lab.backends.local.disturb import disturb
-from lab.backends.local.ending import end_processes
-from lab.backends.local.interpreter import environ, versions
-from lab.backends.local.state import EnvironmentRecord, Isolation, Place
+from lab.backends.local.processes import disturb, end_processes, environ, versions
+from lab.backends.local.state import EnvironmentRecord, Isolation, Place, remove_tree
 from lab.backends.local.tails import follow as follow_lines
-from lab.backends.local.trees import remove_tree
-from lab.backends.locking import Busy
+from lab.backends.locking import Busy, lock_environment
 from lab.backends.process import descendants, inner_pid, running
-from lab.errors import InputError, LabError
+from lab.errors import LabError
 from lab.gpu.verification import Sight
 from lab.task import told_faults
 from lab.task import volume as run_volume
@@ -33,11 +42,19 @@ from lab.task.protocol import Request, Volume
 # Variables alone would not do: a user's own start-up file (pyenv, conda) puts its `python` first.
 _SHELL = ("bash", "--rcfile", str(Path(__file__).with_name("shell.bashrc")), "-i")
 
+_POSTS = {
+    "cancel": run_volume.cancel,
+    "kill": run_volume.kill,
+    "fault": told_faults.tell,
+    "collected": run_volume.mark_collected,
+}
 
-class LocalEnvironment:
+
+class LocalEnvironment(Environment):
     """Agents under one supervisor, and their run volume."""
 
     backend = "local"
+    is_here = True
 
     def __init__(self, place: Place, record: EnvironmentRecord) -> None:
         self._place = place
@@ -47,26 +64,16 @@ class LocalEnvironment:
         self.folder = record.root
         self.cluster_sha256 = record.cluster_sha256
         self.tensorflow = record.tensorflow
-        self.sources_sha256 = record.sources_sha256
 
     @property
-    def is_here(self) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def root(self) -> Path:
-        """The project's directory."""
-        return Path(self._record.root)
-
-    @property
-    def isolation(self) -> Isolation:
-        """How its nodes are kept apart."""
-        return self._record.isolation
-
-    def alive(self) -> bool:
-        """Whether its supervisor is there."""
+    def is_up(self) -> bool:
+        """Whether its supervisor runs."""
         return self._record.process.alive()
+
+    @property
+    def sources_sha256(self) -> str:
+        """Digest of lab's own code that its agents run."""
+        return self._record.sources_sha256
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec, with addresses that are valid in this environment."""
@@ -77,16 +84,16 @@ class LocalEnvironment:
         pids = self._agent_pids()
         return [
             TaskInfo(
-                task=task.task,
-                node=task.node,
-                address=task.address,
-                gpus=task.gpus,
-                alive=task.task in pids,
-                detail=f"pid {pids[task.task]}"
-                if task.task in pids
-                else self._how_ended(task.task),
+                task=each.task,
+                node=each.node,
+                address=each.address,
+                gpus=each.gpus,
+                alive=each.task in pids,
+                detail=f"pid {pids[each.task]}"
+                if each.task in pids
+                else self._how_ended(each.task),
             )
-            for task in self._record.tasks
+            for each in self._record.tasks
         ]
 
     def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
@@ -96,38 +103,28 @@ class LocalEnvironment:
             LabError: Another run is under way in this environment, it has gone, an agent of it
                 has, or its volume cannot be written.
         """
-        if not self.alive():
+        if not self.is_up:
             raise self._gone()
+        incoming = self._volume.incoming(request.run_id)
         try:
-            with state.locked(self.project, shared=True):
+            with self._volume_errors(), lock_environment(self.backend, self.project, shared=True):
                 check_hearing(self.project, self.tasks())
                 for name, folder in parts.items():
-                    shutil.copytree(folder, self._volume.incoming(request.run_id) / name)
+                    shutil.copytree(folder, incoming / name)
                 run_volume.submit(self._volume, request)
         except run_volume.VolumeBusy as busy:
             raise Busy(
                 f"{busy} in the local environment {self.project!r}",
                 f"follow it with `lab attach {busy.run_id}`, or wait for it with `lab run --wait`",
             ) from busy
-        except OSError as error:
-            shutil.rmtree(self._volume.incoming(request.run_id), ignore_errors=True)
-            raise self._volume_fault(error) from error
+        except LabError:
+            shutil.rmtree(incoming, ignore_errors=True)
+            raise
 
-    def cancel(self, run_id: str, reason: str) -> None:
-        """Ask the agents to end a run.
-
-        Raises:
-            LabError: There is no such run, or the volume cannot be written.
-        """
-        self._tell(run_volume.cancel, run_id, reason)
-
-    def kill(self, run_id: str, reason: str) -> None:
-        """Ask the agents to end a run at once.
-
-        Raises:
-            LabError: There is no such run, or the volume cannot be written.
-        """
-        self._tell(run_volume.kill, run_id, reason)
+    def post(self, command: Command, run_id: str, text: str) -> None:
+        """Write one message for a run onto the volume; see `Environment`."""
+        with self._volume_errors():
+            _POSTS[command](self._volume, run_id, text)
 
     def disturb(self, node: str, words: Sequence[str]) -> None:
         """Do a fault to a node's network; see `Environment`.
@@ -135,51 +132,23 @@ class LocalEnvironment:
         Raises:
             LabError: The node has no network of its own, no agent is on it, or it was refused.
         """
-        link = next((each.link for each in self._record.nodes if each.name == node), None)
-        given = variables(link.rate_bits, link.delay_us) if link else {}
-        disturb(node, self._enter(self._inhabitant(node)), words, given)
-
-    def _inhabitant(self, node: str) -> int:
-        """The process id of an agent on a node with a network of its own."""
         if self._record.isolation is Isolation.PROCESSES:
             raise LabError(
                 f"node {node} has no network of its own: there are no namespaces here",
                 "faults that act on a program work: kill, stop, pause, slow",
             )
         pids = self._agent_pids()
-        on = (
-            pids[each.task]
-            for each in self._record.tasks
-            if each.node == node and each.task in pids
-        )
-        pid = next(on, None)
+        here = [each.task for each in self._record.tasks if each.node == node]
+        pid = next((pids[task] for task in here if task in pids), None)
         if pid is None:
             raise LabError(f"node {node} has no agent any more", f"see `lab ps {self.project}`")
-        return pid
-
-    def tell(self, run_id: str, fault: str) -> None:
-        """Put a fault on the volume, where the agents of a run find it.
-
-        Raises:
-            LabError: There is no such run, or the volume cannot be written.
-        """
-        self._tell(told_faults.tell, run_id, fault)
-
-    def _tell(self, what: Callable[[Volume, str, str], None], run_id: str, reason: str) -> None:
-        try:
-            what(self._volume, run_id, reason)
-        except run_volume.NoSuchRun as error:
-            raise LabError(str(error)) from error
-        except OSError as error:
-            raise self._volume_fault(error) from error
+        link = next((each.link for each in self._record.nodes if each.name == node), None)
+        given = variables(link.rate_bits, link.delay_us) if link else {}
+        disturb(node, self._enter(pid), words, given)
 
     def runs(self) -> list[Request]:
         """All requests on the volume, oldest first."""
         return run_volume.requests(self._volume)
-
-    def mark_collected(self, run_id: str, directory: str) -> None:
-        """Note into which directory of runs all of a run was collected; see `Environment`."""
-        self._tell(run_volume.mark_collected, run_id, directory)
 
     def collected(self) -> Mapping[str, str]:
         """Run to the directory that is noted so."""
@@ -194,31 +163,24 @@ class LocalEnvironment:
         all_sizes: bool = False,
         rest: bool = False,
     ) -> Iterator[Chunk | None]:
-        """Bring a run home, from the given byte offsets on.
+        """Collect a run, from the given byte offsets on; see `Environment`.
 
         Raises:
             LabError: There is no such run, or the environment has gone; what it has left on its
                 volume has been shipped by then.
         """
-        at_home = dict(offsets)
-        try:
-            for chunk in run_volume.ship(
-                self._volume, run_id, offsets, follow=follow, all_sizes=all_sizes, rest=rest
-            ):
-                if chunk is None and not self.alive():
+        collected = dict(offsets)
+        ship = partial(run_volume.ship, self._volume, run_id, all_sizes=all_sizes)
+        with self._volume_errors():
+            for chunk in ship(offsets, follow=follow, rest=rest):
+                if chunk is None and not self.is_up:
                     break
                 if chunk is not None and not chunk.fault:
-                    at_home[chunk.path] = (chunk.offset or 0) + len(chunk.data)
+                    collected[chunk.path] = (chunk.offset or 0) + len(chunk.data)
                 yield chunk
             else:
                 return
-            yield from run_volume.ship(
-                self._volume, run_id, at_home, follow=False, all_sizes=all_sizes, rest=True
-            )
-        except run_volume.NoSuchRun as error:
-            raise LabError(str(error)) from error
-        except OSError as error:
-            raise self._volume_fault(error) from error
+            yield from ship(collected, follow=False, rest=True)
         if not run_volume.ended(self._volume, run_id):
             raise self._gone()
 
@@ -230,13 +192,11 @@ class LocalEnvironment:
         Raises:
             InputError: There is no such task.
         """
-        names = [task.task for task in self._record.tasks]
-        unknown = [task for task in tasks if task not in names]
-        if unknown:
-            raise InputError(f"no task {unknown[0]!r}", f"there are {', '.join(names)}")
-        files = {task: self._place.output(task) for task in (tasks or names)}
+        names = {each.task: each.task for each in self._record.tasks}
+        wanted = [known_task(self.project, names, task) for task in tasks] or list(names)
+        files = {task: self._place.output(task) for task in wanted}
         width = max(map(len, files), default=0)
-        lines = follow_lines(files, tail, self.alive if follow else None, since)
+        lines = follow_lines(files, tail, (lambda: self.is_up) if follow else None, since)
         return (f"{task:<{width}}  | {line}" for task, line in lines)
 
     def shell(self, task: str) -> list[str]:
@@ -246,10 +206,7 @@ class LocalEnvironment:
             InputError: There is no such task.
             LabError: Its agent is not there.
         """
-        record = next((each for each in self._record.tasks if each.task == task), None)
-        if record is None:
-            names = ", ".join(each.task for each in self._record.tasks)
-            raise InputError(f"no task {task!r}", f"there are {names}")
+        record = known_task(self.project, {each.task: each for each in self._record.tasks}, task)
         pid = self._agent_pids().get(task)
         if pid is None:
             raise LabError(
@@ -267,11 +224,10 @@ class LocalEnvironment:
     def look(self, *, tensorflow: bool) -> dict[str, Sight]:
         """What every task sees of the box's GPUs now; see `Environment`."""
         pids = self._agent_pids()
-
-        def asking(task: str) -> Callable[[], Sight]:
-            return lambda: self._look(task, pids.get(task), tensorflow=tensorflow)
-
-        asks = {task.task: asking(task.task) for task in self._record.tasks}
+        look = partial(self._look, tensorflow=tensorflow)
+        asks = {
+            each.task: partial(look, each.task, pids.get(each.task)) for each in self._record.tasks
+        }
         return looking.ask_all(asks, tensorflow=tensorflow)
 
     def _look(self, task: str, pid: int | None, *, tensorflow: bool) -> Sight:
@@ -317,7 +273,7 @@ class LocalEnvironment:
         Raises:
             LabError: Another command boots it or takes it down now, or something of it is left.
         """
-        with state.locked(self.project):
+        with lock_environment(self.backend, self.project):
             if self._place.read() != self._record:
                 return  # another command has taken it down since, and may have booted anew
             unless()
@@ -347,13 +303,13 @@ class LocalEnvironment:
 
     def _agent_pids(self) -> dict[str, int]:
         """Task to the process id of its agent, as this process sees it; those that run."""
-        if not self.alive():
+        if not self.is_up:
             return {}
-        said = {task.task: self._presence_pid(task.task) for task in self._record.tasks}
+        own = {each.task: self._presence_pid(each.task) for each in self._record.tasks}
         if self._record.isolation is Isolation.PROCESSES:
-            return {task: pid for task, pid in said.items() if pid is not None and running(pid)}
+            return {task: pid for task, pid in own.items() if pid is not None and running(pid)}
         seen = {inner_pid(pid): pid for pid in descendants(self._record.process.pid)}
-        return {task: seen[pid] for task, pid in said.items() if pid is not None and pid in seen}
+        return {task: seen[pid] for task, pid in own.items() if pid is not None and pid in seen}
 
     def _presence_pid(self, task: str) -> int | None:
         try:
@@ -362,18 +318,29 @@ class LocalEnvironment:
             return None
 
     def _how_ended(self, task: str) -> str:
-        with contextlib.suppress(FileNotFoundError):
+        with suppress(FileNotFoundError):
             return f"agent ended, {self._place.ended(task).read_text(encoding='utf-8')}"
         return "no agent"
+
+    @contextmanager
+    def _volume_errors(self) -> Iterator[None]:
+        """Turn the run volume's errors into errors for the user.
+
+        Raises:
+            LabError: The block has named a run that is not there, or the volume is not usable.
+        """
+        try:
+            yield
+        except run_volume.NoSuchRun as error:
+            raise LabError(str(error)) from error
+        except OSError as error:
+            raise LabError(
+                f"the run volume {self._place.runs} cannot be used: {error.strerror}",
+                "make room on it, and see that it is yours",
+            ) from error
 
     def _gone(self) -> LabError:
         return LabError(
             f"the local environment {self.project!r} has gone: its supervisor has ended",
             f"boot it anew with `lab up`; until then its runs lie in {self._place.runs}",
-        )
-
-    def _volume_fault(self, error: OSError) -> LabError:
-        return LabError(
-            f"the run volume {self._place.runs} cannot be used: {error.strerror}",
-            "make room on it, and see that it is yours",
         )

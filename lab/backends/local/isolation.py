@@ -1,4 +1,7 @@
-"""Whether this kernel allows pseudo-nodes of their own to this user, and how they are asked for."""
+"""Whether this user can have namespaces for pseudo-nodes, and how they are made.
+
+As a program, this module builds a network with one node in its own namespaces: the probe.
+"""
 
 from __future__ import annotations
 
@@ -10,53 +13,41 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab.backends.local.interpreter import command, environ
+from lab.backends.local.layout import address
+from lab.backends.local.processes import command, environ
+from lab.backends.local.state import NodeRecord
 from lab.backends.process import boot_id
 from lab.task.text import short
 
 # Process 1 of these namespaces is the supervisor; the death of either process ends everything.
 UNSHARE = (
-    "unshare",
-    "--user",
-    "--map-root-user",
-    "--net",
-    "--uts",
-    "--mount",
-    "--pid",
-    "--fork",
-    "--kill-child=SIGKILL",
-    "--mount-proc",
-    "--",
+    *("unshare", "--user", "--map-root-user", "--net", "--uts", "--mount", "--pid", "--fork"),
+    *("--kill-child=SIGKILL", "--mount-proc", "--"),
 )
 _SWITCH = "LAB_LOCAL_NAMESPACES"
 _PROBE_TIMEOUT_S = 30.0
 
 
-def why_not() -> str | None:
+def why_not(memory: Path | None = None) -> str | None:
     """Why there can be no namespaces here; None where a node was really built in them.
 
     Distributions forbid parts of it in different ways (sysctls, AppArmor, seccomp in containers),
     and some only at the last step; so a network with one node is built and thrown away.
-    """
-    return _forbidden() or _probe()
-
-
-def why_not_remembered(memory: Path) -> str | None:
-    """The same, with one probe for each boot of this machine, for it costs 0.4 s.
-
-    Only that they can be had is remembered. Where that has changed since, the boot of an
-    environment fails, and `forget` lets the next one ask again.
 
     Args:
-        memory: A file of this user's, in a directory that exists.
+        memory: A file that remembers for this boot of the machine that there can be namespaces:
+            the probe costs 0.4 s. Where that has changed since, the boot of an environment fails,
+            and `forget` has the next one probe again.
     """
     if (reason := _forbidden()) is not None:
         return reason
+    if memory is None:
+        return _probe()
     with contextlib.suppress(OSError):
         if memory.read_text(encoding="ascii") == boot_id():
             return None
     if (reason := _probe()) is None:
-        with contextlib.suppress(OSError):  # the next one asks again
+        with contextlib.suppress(OSError):  # the next one probes again
             memory.write_text(boot_id(), encoding="ascii")
     return reason
 
@@ -84,7 +75,7 @@ def _probe() -> str | None:
     with tempfile.TemporaryDirectory(prefix="lab-probe-") as folder:
         try:
             probed = subprocess.run(
-                [*UNSHARE, *command("lab.backends.local.probe"), str(Path(folder) / "hosts")],
+                [*UNSHARE, *command("lab.backends.local.isolation"), str(Path(folder) / "hosts")],
                 env=environ(),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -97,3 +88,27 @@ def _probe() -> str | None:
         return None
     lines = probed.stderr.strip().splitlines() or [b"no reason given"]
     return short(lines[-1], 200)
+
+
+def main(argv: list[str]) -> int:
+    """Build a network with one node and start a program on it; returns the exit code.
+
+    The last line of standard error is the reason where the code is not 0.
+    """
+    # Imported here: netlink costs 0.4 s and exists on Linux only.
+    from lab.backends.local.network import NetworkError, build, hosts_text  # noqa: PLC0415
+
+    hosts = Path(argv[0])
+    nodes = (NodeRecord("probe", address(0), None),)
+    hosts.write_text(hosts_text(nodes), encoding="utf-8")
+    try:
+        space = build(nodes, hosts)["probe"]
+    except NetworkError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    enter = [*space.enter(), "true"]
+    return subprocess.run(enter, check=False, pass_fds=space.descriptors()).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,14 +1,29 @@
-"""From the plan to what a local environment consists of: nodes, tasks, variables. Arithmetic."""
+"""What a local environment of a plan consists of: nodes, addresses, ports, tasks, variables."""
 
 from __future__ import annotations
 
+import errno
+import ipaddress
 import json
+import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from lab.backends.local.addresses import address as address_of_node
 from lab.backends.local.state import Isolation, NodeRecord, TaskRecord
-from lab.placement.plan import Plan, PlannedTask
+from lab.errors import LabError
+from lab.placement.plan import Plan
+
+NETWORK: Final = ipaddress.ip_network("10.77.0.0/16")
+
+_FIRST_HOST: Final = 2
+_MAX_PORT: Final = 65535
+_ANY: Final = ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"))  # noqa: S104 (TensorFlow's)
+
+
+def address(position: int) -> str:
+    """The address of the node at this position of the plan, from 0."""
+    return str(NETWORK[_FIRST_HOST + position])
 
 
 def nodes_of(plan: Plan, isolation: Isolation) -> tuple[NodeRecord, ...]:
@@ -16,7 +31,7 @@ def nodes_of(plan: Plan, isolation: Isolation) -> tuple[NodeRecord, ...]:
     if isolation is Isolation.PROCESSES:
         return tuple(NodeRecord(node.name, None, None) for node in plan.nodes)
     return tuple(
-        NodeRecord(node.name, address_of_node(position), node.link)
+        NodeRecord(node.name, address(position), node.link)
         for position, node in enumerate(plan.nodes)
     )
 
@@ -55,7 +70,13 @@ def tasks_of(plan: Plan, isolation: Isolation, *, root: Path, runs: Path) -> tup
             address=address,
             gpus=task.gpus,
             cpuset=task.cpuset,
-            environ={**shared, **_own(task)},
+            environ={
+                **shared,
+                "LAB_NODE": task.node,
+                "LAB_TASK": task.name,
+                "CUDA_VISIBLE_DEVICES": ",".join(task.gpus) or "-1",
+                **_fraction(task.gpu_memory_fraction),
+            },
         )
         for task, address in zip(plan.tasks, addresses, strict=True)
     )
@@ -90,12 +111,39 @@ def ports_of(addresses: Sequence[str]) -> list[int]:
     return [int(address.rpartition(":")[2]) for address in addresses]
 
 
-def _own(task: PlannedTask) -> dict[str, str]:
-    own = {
-        "LAB_NODE": task.node,
-        "LAB_TASK": task.name,
-        "CUDA_VISIBLE_DEVICES": ",".join(task.gpus) or "-1",
-    }
-    if task.gpu_memory_fraction is not None:
-        own["LAB_GPU_MEMORY_FRACTION"] = str(task.gpu_memory_fraction)
-    return own
+def check_free(ports: Sequence[int]) -> None:
+    """See that TensorFlow's servers, which listen on every interface, can have these ports.
+
+    Raises:
+        LabError: One is in use or forbidden; it is named.
+    """
+    for port in ports:
+        if not 0 < port <= _MAX_PORT:
+            raise LabError(
+                f"there is no port {port}", "give `port:` in the description a lower one"
+            )
+        for family, host in _ANY:
+            if fault := _fault(family, host, port):
+                raise LabError(
+                    f"port {port} cannot be used: {fault}",
+                    f"end what uses it (`ss -ltnp 'sport = :{port}'`), "
+                    "or choose another `port:` in the description",
+                )
+
+
+def _fault(family: socket.AddressFamily, host: str, port: int) -> str | None:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # A port that was used a moment ago is free; one with a listener is not.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family is socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        # Any other error means that this machine lacks the protocol, so that nothing listens.
+        return error.strerror if error.errno in {errno.EADDRINUSE, errno.EACCES} else None
+    return None
+
+
+def _fraction(fraction: float | None) -> dict[str, str]:
+    return {} if fraction is None else {"LAB_GPU_MEMORY_FRACTION": str(fraction)}

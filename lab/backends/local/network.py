@@ -13,16 +13,18 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from pyroute2 import IPRoute, NetlinkError
 
-from lab.backends.local.addresses import NETWORK
+from lab.backends.local.layout import NETWORK
 from lab.backends.local.state import NodeRecord
 from lab.task.link import MTU, LinkError, apply_link
 
 _SWITCH = "lab0"
 _LOOPBACK_INDEX = 1
 _HOSTS = Path("/etc/hosts")
+_UNSHARED, _CONNECTED = b"u", b"c"
 
 
 class NetworkError(RuntimeError):
@@ -130,54 +132,47 @@ def _bridge(netlink: IPRoute) -> _PlugIn:
 
 def _build_node(plug_in: _PlugIn, position: int, node: NodeRecord, hosts: Path) -> NodeSpace:
     """A child makes the namespaces, this process connects them, the child sets them up."""
-    from_child, child_says = os.pipe()
-    to_child, parent_says = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(from_child)
-        os.close(parent_says)
-        _in_child(node, hosts, child_says, to_child)
-    os.close(child_says)
-    os.close(to_child)
-    try:
-        if os.read(from_child, 1) != b"u":
-            raise _fault(node, pid, from_child)
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            pid = os.fork()
+            if pid == 0:
+                ours.close()
+                _in_child(node, hosts, theirs)
+        if ours.recv(1) != _UNSHARED:
+            raise _fault(node, pid, ours)
         space = NodeSpace(
             *(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in ("net", "uts", "mnt"))
         )
         plug_in(pid, position)
-        os.write(parent_says, b"v")
-        fault = _fault(node, pid, from_child)
+        ours.send(_CONNECTED)
+        fault = _fault(node, pid, ours)
         if fault.args[0]:
             raise fault
         return space
-    finally:
-        os.close(from_child)
-        os.close(parent_says)
 
 
-def _fault(node: NodeRecord, pid: int, from_child: int) -> NetworkError:
-    """What the child says last, once it has ended; nothing if it went well."""
-    said = b""
-    while piece := os.read(from_child, 4096):
-        said += piece
+def _fault(node: NodeRecord, pid: int, channel: socket.socket) -> NetworkError:
+    """The child's last message, once it has ended; an empty one if all went well."""
+    message = b""
+    while piece := channel.recv(4096):
+        message += piece
     _, status = os.waitpid(pid, 0)
     if status == 0:
         return NetworkError("")
-    return NetworkError(f"node {node.name}: {said.decode(errors='replace') or 'killed'}")
+    return NetworkError(f"node {node.name}: {message.decode(errors='replace') or 'killed'}")
 
 
-def _in_child(node: NodeRecord, hosts: Path, says: int, hears: int) -> None:
-    """The child's whole life: it never returns."""
+def _in_child(node: NodeRecord, hosts: Path, parent: socket.socket) -> NoReturn:
     code = 1
     try:
         unshare(CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWNS)
-        os.write(says, b"u")
-        if os.read(hears, 1) == b"v":
+        parent.send(_UNSHARED)
+        if parent.recv(1) == _CONNECTED:
             _set_up(node, hosts)
             code = 0
     except (OSError, NetlinkError, LinkError) as error:
-        os.write(says, str(error).encode())
+        parent.send(str(error).encode())
     finally:
         sys.stderr.flush()
         os._exit(code)
@@ -208,7 +203,7 @@ def unshare(flags: int) -> None:
     Raises:
         OSError: The kernel refused.
     """
-    _check(_libc().unshare(flags), "unshare")
+    _call("unshare", "unshare", flags)
 
 
 def bind(source: Path, target: Path) -> None:
@@ -217,15 +212,13 @@ def bind(source: Path, target: Path) -> None:
     Raises:
         OSError: The kernel refused.
     """
-    result = _libc().mount(os.fsencode(source), os.fsencode(target), None, _MS_BIND, None)
-    _check(result, f"mount {source} on {target}")
+    paths = os.fsencode(source), os.fsencode(target)
+    _call(f"mount {source} on {target}", "mount", *paths, None, _MS_BIND, None)
 
 
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
+def _call(doing: str, function: str, *arguments: bytes | int | None) -> None:
+    """Call a function of the C library that returns 0 unless the kernel refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc[function](*arguments) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{doing}: {os.strerror(number)}")

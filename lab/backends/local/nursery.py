@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lab.backends.local.interpreter import environ
+from lab.backends.local.processes import environ
 from lab.backends.local.state import EnvironmentRecord, Place
 from lab.task import nursery
 from lab.task.command import environ_of_import

@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
+import subprocess
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from lab.backends import locking
+from lab.backends.locking import state_directory
 from lab.backends.process import Identity
-from lab.backends.state_directory import state_directory
 from lab.errors import LabError
 from lab.placement.plan import Link
 from lab.task.files import write_atomically
 from lab.tf_versions import CURRENT
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 GO = b"go\n"
 """What the supervisor waits for: it is on record now, and may start agents."""
@@ -115,64 +110,34 @@ class EnvironmentRecord:
         Raises:
             ValueError: The text is no such record.
         """
+        # Imported here: not every command looks for local environments.
+        import msgspec  # noqa: PLC0415
+
         try:
-            raw: dict[str, Any] = json.loads(text)
-            return cls(
-                **{
-                    **_known(cls, raw),
-                    "isolation": Isolation(raw["isolation"]),
-                    "process": Identity(**_known(Identity, raw["process"])),
-                    "nodes": tuple(_node(node) for node in raw["nodes"]),
-                    "tasks": tuple(
-                        TaskRecord(**{**_known(TaskRecord, task), "gpus": tuple(task["gpus"])})
-                        for task in raw["tasks"]
-                    ),
-                }
-            )
-        except (TypeError, KeyError) as error:
+            return msgspec.json.decode(text, type=cls)  # keys of a later lab are passed over
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise ValueError(f"not an environment: {error}") from error
 
 
-def _known(kind: type[DataclassInstance], raw: dict[str, Any]) -> dict[str, Any]:
-    """Those of the keys that are known here; a later lab may have written more."""
-    return {field.name: raw[field.name] for field in fields(kind) if field.name in raw}
-
-
-def _node(raw: dict[str, Any]) -> NodeRecord:
-    link = Link(**_known(Link, raw["link"])) if raw["link"] is not None else None
-    return NodeRecord(raw["name"], raw["ip"], link)
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
-    """Where one environment lies on this machine."""
+    """Where one environment lies on this machine.
 
-    directory: Path
+    Attributes:
+        directory: All of it.
+        record: The file that describes it.
+        runs: The run volume.
+        kept: The file that marks a run volume which stays for files that are not collected.
+        log: The supervisor's output.
+        hosts: The nodes' /etc/hosts.
+    """
 
-    @property
-    def record(self) -> Path:
-        """The file that describes it."""
-        return self.directory / "environment.json"
-
-    @property
-    def runs(self) -> Path:
-        """The run volume."""
-        return self.directory / "runs"
-
-    @property
-    def kept(self) -> Path:
-        """The file that marks a run volume which stays for files that are not collected."""
-        return self.directory / "kept"
-
-    @property
-    def log(self) -> Path:
-        """What the supervisor says."""
-        return self.directory / "supervisor.log"
-
-    @property
-    def hosts(self) -> Path:
-        """The nodes' /etc/hosts."""
-        return self.directory / "hosts"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.record = directory / "environment.json"
+        self.runs = directory / "runs"
+        self.kept = directory / "kept"
+        self.log = directory / "supervisor.log"
+        self.hosts = directory / "hosts"
 
     def output(self, task: str) -> Path:
         """What a task's agent says."""
@@ -229,11 +194,17 @@ def namespaces_memory() -> Path:
     return base() / "namespaces.known"  # no project has a name with a dot
 
 
-def locked(project: str, *, shared: bool = False) -> AbstractContextManager[int]:
-    """Be the only one that boots this environment or takes it down; see `lab.backends.locking`.
+def remove_tree(path: Path) -> None:
+    """Remove a file, or a directory with all that is below it.
+
+    `rm` does it: Python's own functions fail at a depth of some hundred directories.
 
     Raises:
-        LabError: Another process does so now.
+        LabError: Something is left.
     """
-    path = base() / f"{place(project).directory.name}.lock"
-    return locking.locked(path, f"the local environment {project!r}", shared=shared)
+    done = subprocess.run(
+        ["rm", "-rf", "--", str(path)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        last = " ".join(done.stderr.strip().splitlines()[-1:])
+        raise LabError(f"{path} cannot be removed: {last}", "remove it by hand")

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-from lab.backends.local.interpreter import command, environ
 from lab.backends.local.layout import cpus_of
 from lab.backends.local.nursery import Nursery, open_nursery
+from lab.backends.local.processes import command, environ
 from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place, TaskRecord
 from lab.task.forked import VARIABLE
 from lab.task.voice import Voice
@@ -70,7 +70,8 @@ class Supervisor:
             if stop_at is not None and (not self._left() or time.monotonic() > stop_at):
                 break
             select.select([wakes], [], [], 1.0)
-            _drain(wakes)
+            with contextlib.suppress(BlockingIOError):
+                wakes.recv(4096)
         self._signal_all(signal.SIGKILL)
         return 0
 
@@ -158,13 +159,6 @@ def _pin(pid: int, task: TaskRecord) -> None:
         os.sched_setaffinity(pid, cpus_of(task.cpuset))
     except OSError as error:
         _say(f"{task.task}: not pinned to the CPUs {task.cpuset}: {error.strerror}")
-
-
-def _drain(wakes: socket.socket) -> None:
-    try:
-        wakes.recv(4096)
-    except BlockingIOError:
-        return
 
 
 def _say(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -73,16 +74,12 @@ def _start(path: Path, tail: int | None) -> int:
     if tail is None or not path.exists():
         return 0
     with path.open("rb") as file:
-        position = file.seek(0, 2)
-        ends = 0
-        while position > 0:
-            size = min(_PIECE_BYTES, position)
-            position -= size
-            file.seek(position)
-            data = file.read(size)
-            found = len(data)
-            while (found := data.rfind(b"\n", 0, found)) >= 0:
-                ends += 1
-                if ends > tail:
-                    return position + found + 1
-    return 0
+        size, reach = file.seek(0, os.SEEK_END), _PIECE_BYTES
+        while True:
+            start = file.seek(max(0, size - reach))
+            head, *last = file.read(size - start).rsplit(b"\n", tail + 1)
+            if len(last) > tail:
+                return start + len(head) + 1
+            if start == 0:
+                return 0
+            reach *= 2

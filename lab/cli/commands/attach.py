@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
-from lab.backends.choose import backends
 from lab.cli.arguments import Switch, Word
 from lab.cli.options import RunsDir
-from lab.cli.outcome import judge, tell
-from lab.cli.output import say
+from lab.cli.output import print_summary
+from lab.console import say
 from lab.errors import InterruptError
-from lab.run.directory import LAST, runs_dir
-from lab.run.homecoming import bring_one_home
-from lab.run.project import default_name
-from lab.run.standing import Volumes, settle
-from lab.run.summary import summarize
-from lab.run.telemetry import followed
-from lab.run.whereabouts import locate
+from lab.run.store import LAST, runs_dir
+from lab.run.view import followed
+from lab.service.environments import attach, locate_run
+from lab.service.outcome import check_succeeded
 
 
 def command(
@@ -29,27 +26,15 @@ def command(
 ) -> None:
     """Follow a run whose helper has gone, and bring it home; Ctrl-C leaves it going."""
     home = runs_dir(runs_dir_)
-    here = default_name()
-    known = backends()
-    found = locate(run, home, known, here)
-    if found.request is None or found.environment is None:
-        settle(found.run, Volumes(lambda: known))
-        summary = summarize(found.run)
-    else:
-        try:
-            summary = bring_one_home(
-                found.request,
-                found.environment,
-                home,
-                say,
-                follow=True,
-                view=lambda: followed(found.run),
-            )
-        except KeyboardInterrupt:
-            raise InterruptError(
-                f"left run {found.run.run_id}, which goes on",
-                f"`lab attach {found.run.run_id}` follows it again, `lab cancel` ends it",
-            ) from None
+    found = locate_run(run, home)
+    try:
+        summary = attach(found, home, say, partial(followed, found.run))
+    except KeyboardInterrupt:
+        raise InterruptError(
+            f"left run {found.run.run_id}, which goes on",
+            f"`lab attach {found.run.run_id}` follows it again, `lab cancel` ends it",
+        ) from None
+    if found.request is not None and found.environment is not None:
         say(f"environment {found.environment.project!r} stays up; `lab down` removes it")
-    tell(summary, json=json)
-    judge(found.run, summary)
+    print_summary(summary, json=json)
+    check_succeeded(found.run, summary, say)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lab.backends.choose import AUTO
 from lab.build import build
 from lab.cli.options import ClusterFile, GpuMode, Tensorflow
-from lab.cli.output import say
+from lab.console import say
 from lab.render import plan_file
 from lab.run.project import cluster_path, find_root
 from lab.tf_versions import CURRENT

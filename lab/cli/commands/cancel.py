@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from lab.backends.choose import backends
 from lab.cli.arguments import Word
 from lab.cli.options import RunsDir
-from lab.cli.output import say
-from lab.errors import InputError
-from lab.run.directory import LAST, runs_dir
-from lab.run.project import default_name
-from lab.run.standing import There, states_of
-from lab.run.whereabouts import locate
+from lab.console import say
+from lab.run.store import LAST, runs_dir
+from lab.service.environments import cancel, locate_run
 
 REASON: Final = "cancelled by `lab cancel`"
 
@@ -25,20 +21,7 @@ def command(
     runs_dir_: RunsDir = None,
 ) -> None:
     """Ask the tasks of a run to end; whoever follows it brings it home."""
-    here = default_name()
-    found = locate(run, runs_dir(runs_dir_), backends(), here)
+    found = locate_run(run, runs_dir(runs_dir_))
+    cancel(found, REASON)
     run_id = found.run.run_id
-    there = None if found.environment is None else states_of(found.environment, run_id)
-    if found.environment is None or there is None or _ended(there):
-        raise InputError(f"run {run_id} has ended", f"see it with `lab show {run_id}`")
-    if there.gone:
-        raise InputError(
-            f"run {run_id} has no task left to cancel: its environment has gone",
-            f"bring home what it left with `lab collect {run_id}`",
-        )
-    found.environment.cancel(run_id, REASON)
     say(f"run {run_id} ends; bring it home with `lab collect {run_id}`")
-
-
-def _ended(there: There) -> bool:
-    return all(status.state.ended for status in there.statuses.values())

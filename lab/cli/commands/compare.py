@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from lab.backends.choose import backends
 from lab.cli.arguments import Word, Words
 from lab.cli.options import AsJson, RunsDir
-from lab.cli.output import print_json, say
+from lab.console import print_json, say
 from lab.errors import InputError
-from lab.run.cells import show
-from lab.run.directory import RunDir, find_run, runs_dir
 from lab.run.standing import Ask, Volumes, told
-from lab.run.summary import sum_up
+from lab.run.store import RunDir, find_run, runs_dir
+from lab.run.summarize import sum_up
+from lab.run.tables import show
 
 if TYPE_CHECKING:
     from lab.compare.view import Side
@@ -56,7 +55,7 @@ def _side(run: RunDir, ask: Ask) -> Side:
     from lab.run.frame import steps_frame  # noqa: PLC0415
 
     found = told(run, ask, say)
-    info = replace(run.read(), state=found.state, reason=found.reason)
+    info = found.info
     summary = sum_up(run, info, found.statuses)
     steps = steps_frame(run, say=say)
     return Side(

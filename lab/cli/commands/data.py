@@ -7,8 +7,8 @@ from typing import Annotated
 
 from lab.cli.arguments import Flag, Word
 from lab.cli.options import Force
-from lab.cli.output import say
 from lab.cli.values import one_of
+from lab.console import say
 from lab.errors import InputError
 from lab.outputs import check_output, write_output
 from lab.run.project import check_data_dir

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lab.cli.options import AsJson
-from lab.cli.output import print_json
+from lab.console import print_json
 from lab.doctor import Report, examine
 from lab.errors import LabError
 

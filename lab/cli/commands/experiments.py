@@ -10,9 +10,9 @@ from rich.text import Text
 
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson
-from lab.cli.output import print_json
+from lab.console import print_json
 from lab.errors import InputError
-from lab.run.cells import show, table, table_of
+from lab.run.tables import show, table, table_of
 from lab.task.experiments import EXPERIMENTS, Experiment
 from lab.task.policy import FAIL
 from lab.task.text import suggestion

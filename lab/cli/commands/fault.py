@@ -9,11 +9,11 @@ from lab.backends import Environment
 from lab.backends.choose import backends
 from lab.cli.arguments import Flag, Switch, Word
 from lab.cli.options import RunsDir
-from lab.cli.output import print_json, say
+from lab.console import print_json, say
 from lab.errors import InputError
-from lab.run.directory import LAST, runs_dir
 from lab.run.faulting import do, settle, wrong
 from lab.run.project import default_name
+from lab.run.store import LAST, runs_dir
 from lab.run.whereabouts import find, reachable, statuses_of
 from lab.task.faults import Fault, hits, later, parse
 
@@ -37,7 +37,7 @@ def command(
     if found.environment is None or found.request is None:
         raise InputError(f"run {run_id} is not under way", f"see it with `lab show {run_id}`")
     places = {each.task: each.node for each in found.environment.tasks()}
-    (text,) = settle([asked], places, found.request.stall_s, say)
+    (text,) = settle([asked], places, found.request.spec.stall_s, say)
     # Seconds count from now; those of `lab run --fault`, and of agents, from the run's begin.
     wanted = later(parse(text), max(0.0, time.time() - found.request.submitted_unix))
     tasks = [name for name, node in places.items() if hits(wanted, name, node)]

@@ -18,13 +18,13 @@ from lab.backends import Backend, Environment
 from lab.backends.choose import backends, environments
 from lab.backends.proof import judge
 from lab.cli.arguments import Switch
-from lab.cli.cards import Holders, Pinned, overview, pins
+from lab.cli.gpu_tables import Holders, Pinned, overview, pins
 from lab.cli.options import AsJson
-from lab.cli.output import print_json
+from lab.console import print_json
 from lab.errors import InputError, LabError
 from lab.gpu import Condition, Gpu, Inventory, survey
 from lab.gpu.model import DRIVER
-from lab.run.cells import show
+from lab.run.tables import show
 
 _EVERY_S: Final = 1.0
 _TASKS_EVERY_S: Final = 30.0

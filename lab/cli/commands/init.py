@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from lab.cli.arguments import Flag, Switch
-from lab.cli.output import say
 from lab.cli.values import text, whole
 from lab.config import parse_cluster
 from lab.config.schema import FILE as SCHEMA
+from lab.console import say
 from lab.errors import InputError
 from lab.gpu import Gpu, Inventory, survey
 from lab.outputs import check_output

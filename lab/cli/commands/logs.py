@@ -6,16 +6,15 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from lab.backends.choose import backends, named
 from lab.cli.arguments import Flag, Switch, Word
 from lab.cli.options import EnvironmentName, RunsDir
-from lab.cli.output import say
 from lab.cli.times import moment
 from lab.cli.values import count
+from lab.console import say
 from lab.errors import InputError
-from lab.run.directory import RunDir, find_run, runs_dir
 from lab.run.printed import lines_of, prefixed, readable, tensorflow_notice
-from lab.run.project import default_name
+from lab.run.store import RunDir, find_run, runs_dir
+from lab.service.environments import check_tasks, find_environment
 from lab.task.echo import TensorFlowLines
 from lab.task.text import visible
 
@@ -51,7 +50,7 @@ def command(
     if tensorflow or runs_dir_:
         flag = "--tensorflow" if tensorflow else "--runs-dir"
         raise InputError(f"{flag} is for a run", "name it: `lab logs last`")
-    environment = named(name, default_name(), backends())
+    environment = find_environment(name)
     there = [each.task for each in environment.tasks()]
     tasks = _tasks(task, there, f"environment {environment.project!r}")
     for line in environment.logs(tasks, follow=follow, tail=tail, since=since):
@@ -85,7 +84,5 @@ def _of_run(run: RunDir, given: str | None, tail: int | None, *, tensorflow: boo
 
 def _tasks(given: str | None, there: Sequence[str], where: str) -> list[str]:
     wanted = list(there) if given is None else [word.strip() for word in given.split(",")]
-    for task in wanted:
-        if task not in there:
-            raise InputError(f"{where} has no task {task!r}", f"its tasks are {', '.join(there)}")
+    check_tasks(wanted, there, where)
     return wanted

@@ -5,9 +5,9 @@ from __future__ import annotations
 from lab.backends import Environment
 from lab.backends.choose import backends, everything
 from lab.cli.options import AsJson
-from lab.cli.output import print_json, say
+from lab.console import print_json, say
 from lab.errors import LabError
-from lab.run.cells import show, table_of
+from lab.run.tables import show, table_of
 
 
 def command(*, json: AsJson = False) -> None:

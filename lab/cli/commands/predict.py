@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rich.text import Text
 
 from lab.cli.arguments import Flag, Switch, Word
 from lab.cli.options import AsJson, Force, RunsDir
 from lab.cli.values import count as whole
+from lab.console import print_json, say
 from lab.errors import InputError
+from lab.run.store import find_run, runs_dir
+from lab.task.text import visible
+
+if TYPE_CHECKING:
+    from lab.service.predict import PicturePrediction, TestSetPrediction
 
 MOST = 100
 
@@ -19,7 +28,7 @@ def up_to_a_hundred(raw: str) -> int:
     return int(raw)
 
 
-def command(
+def command(  # longer than 60 lines: the parameters are the command line
     *,
     run: Annotated[str, Word("a run's id, a unique beginning of it, or last")],
     image: Annotated[
@@ -53,21 +62,62 @@ def command(
             "--count, --seed, --wrong and --data-dir choose among the test set",
             "leave them out with a picture of your own",
         )
-    # Imported here: NumPy costs more than to refuse wrong words, or to explain the right ones.
-    from lab.cli.asking import Question, ask  # noqa: PLC0415
+    # Imported here: NumPy costs more than to refuse wrong arguments, or to explain the right ones.
+    from lab.service.predict import predict_picture, predict_test_set  # noqa: PLC0415
 
-    ask(
-        Question(
-            run=run,
-            image=image,
-            count=24 if count is None else count,
-            seed=seed or 0,
-            wrong=wrong,
-            averages=averages,
-            data_dir=data_dir,
-            output=output,
-            force=force,
-            json=json,
-            runs_dir=runs_dir_,
-        )
+    wanted = find_run(run, runs_dir(runs_dir_))
+    if image is not None:
+        picture = predict_picture(wanted, Path(image), output, averages=averages, force=force)
+        if json:
+            print_json(picture.to_json())
+        else:
+            _show_picture(picture)
+        return
+    found = predict_test_set(
+        wanted,
+        data_dir,
+        output,
+        count=24 if count is None else count,
+        seed=seed or 0,
+        wrong=wrong,
+        averages=averages,
+        force=force,
     )
+    if found.mismatch:
+        say(found.mismatch)
+    if json:
+        print_json(found.to_json())
+    else:
+        _show_test_set(found)
+
+
+def _show_picture(found: PicturePrediction) -> None:
+    from lab.predict.terminal import Screen  # noqa: PLC0415
+
+    screen = Screen()
+    screen.show(
+        Text(visible(found.model.headline)),
+        Text(visible(f"{found.picture}: {found.predicted}"), "bold"),
+        Text(),
+    )
+    screen.picture(found.image, found.probabilities)
+    say(f"what the model saw: {found.output}")
+
+
+def _show_test_set(found: TestSetPrediction) -> None:
+    from lab.predict.terminal import Screen, scores_table  # noqa: PLC0415
+
+    screen = Screen()
+    beside = "" if found.recorded is None else f"  (the run recorded {found.recorded:.4f})"
+    screen.show(
+        Text(visible(found.model.headline)),
+        Text(f"{found.headline}{beside}"),
+        Text(),
+        scores_table(found.evaluation.scores()),
+        Text(),
+    )
+    if found.answers:
+        screen.digits(list(found.answers.values()), list(found.answers))
+        say(f"{len(found.answers)} digits: {found.output}")
+    else:
+        say("the model takes no image for another digit: there is nothing to show")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated
 
-from lab.backends.choose import backends, named
+from lab.backends import TaskInfo
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson
-from lab.cli.output import print_json
-from lab.run.cells import show, table_of
+from lab.console import print_json
 from lab.run.lifecycle import explain
-from lab.run.project import default_name
 from lab.run.standing import GONE
+from lab.run.tables import show, table_of
 from lab.run.whereabouts import statuses_of
+from lab.service.environments import find_environment
 from lab.task.protocol import TaskStatus
 from lab.task.states import Cause, State
 
@@ -26,46 +26,39 @@ def command(
     json: AsJson = False,
 ) -> None:
     """Show the tasks of an environment, and where its newest run stands."""
-    environment = named(name, default_name(), backends())
+    environment = find_environment(name)
     requests = environment.runs()
     newest = requests[-1].run_id if requests else None
     statuses = statuses_of(environment, newest) if newest else {}
     tasks = environment.tasks()
     if not any(task.alive for task in tasks):
         statuses = {name: _lost(status) for name, status in statuses.items()}
-    rows = []
-    for task in tasks:
-        status = statuses.get(task.task)
-        rows.append(
-            {
-                "task": task.task,
-                "node": task.node,
-                "address": task.address,
-                "gpus": list(task.gpus),
-                "alive": task.alive,
-                "detail": task.detail,
-                "run": newest,
-                "state": status.state.value if status else None,
-                "reason": status.reason if status else "",
-                "cause": status.cause if status else None,
-            }
-        )
     if json:
-        print_json(rows)
+        print_json([_as_json(task, newest, statuses.get(task.task)) for task in tasks])
         return
     title = f"in run {newest}" if newest else "in no run"
     cells = [
         (
-            str(row["task"]),
-            str(row["node"]),
-            str(row["address"]),
+            task.task,
+            task.node,
+            task.address,
             " ".join(task.gpus) or "none",
             task.detail if task.alive else f"gone ({task.detail})",
             explain(statuses[task.task]) if task.task in statuses else "waiting",
         )
-        for row, task in zip(rows, tasks, strict=True)
+        for task in tasks
     ]
     show(table_of(("task", "node", "address", "gpus", "agent", title), cells))
+
+
+def _as_json(task: TaskInfo, run: str | None, status: TaskStatus | None) -> dict[str, object]:
+    return {
+        **asdict(task),
+        "run": run,
+        "state": status.state.value if status else None,
+        "reason": status.reason if status else "",
+        "cause": status.cause if status else None,
+    }
 
 
 def _lost(status: TaskStatus) -> TaskStatus:

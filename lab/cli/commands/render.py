@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 from lab.backends.choose import AUTO
-from lab.cli import planning
 from lab.cli.arguments import Flag, Rest, Switch
 from lab.cli.options import (
     ClusterFile,
@@ -18,9 +17,9 @@ from lab.cli.options import (
     Strict,
     Tensorflow,
 )
-from lab.cli.output import say
 from lab.cli.values import text
 from lab.config import load_cluster
+from lab.console import say
 from lab.errors import InputError, LabError
 from lab.figures import is_svg
 from lab.outputs import check_output
@@ -37,13 +36,14 @@ from lab.render import (
     write,
 )
 from lab.run.project import cluster_path
+from lab.service.planning import make_plan
 from lab.task.experiments import EXPERIMENTS
 from lab.task.faults import parse
 from lab.task.text import short
 from lab.tf_versions import CURRENT, IMAGES
 
 
-def command(
+def command(  # longer than 60 lines: the parameters are the command line
     *,
     file: ClusterWord = None,
     cluster: ClusterFile = None,
@@ -91,22 +91,23 @@ def command(
         if output != "-" and Path(picture).resolve() == Path(output).resolve():
             raise InputError("--picture and --output name the same file", "name another file")
     described = load_cluster(path)
-    planned = planned_run(described, override)
-    version = tensorflow_of(planned, tensorflow, CURRENT.tensorflow)
-    draft = planning.draft(described, gpus, explain=explain, tensorflow=version)
-    draft.heed(strict=strict)
-    for fault in planned.faults if planned else ():
+    trained = planned_run(described, override)
+    version = tensorflow_of(trained, tensorflow, CURRENT.tensorflow)
+    reasons = say if explain else None
+    planned = make_plan(described, gpus, tensorflow=version, explain=reasons)
+    planned.report_warnings(say, strict=strict)
+    for fault in trained.faults if trained else ():
         if parse(fault).kind.on_network:
             say(f"warning: fault {fault} needs a client: `docker compose up` leaves it out")
     if picture is not None:
-        _draw(draft.plan, planned, Path(picture))
+        _draw(planned.plan, trained, Path(picture))
     if output == "-":
-        sys.stdout.write(render_plan(draft.plan, path, planned, override))
+        sys.stdout.write(render_plan(planned.plan, path, trained, override))
     else:
         target = Path(output)
-        text = render_plan(draft.plan, path, planned, override, relative_to=target.parent)
+        text = render_plan(planned.plan, path, trained, override, relative_to=target.parent)
         write(target, text)
-        trains = f"; it trains {planned.arguments[0]}" if planned else ""
+        trains = f"; it trains {trained.arguments[0]}" if trained else ""
         say(f"{output} is written; boot it with {_boot_command(target)}{trains}")
 
 

@@ -8,9 +8,9 @@ from typing import Annotated
 from lab.backends.choose import backends
 from lab.cli.arguments import Flag, Words
 from lab.cli.options import AsJson, Force, RunsDir
-from lab.cli.output import print_json, say
-from lab.run.directory import find_run, runs_dir
+from lab.console import print_json, say
 from lab.run.standing import Volumes
+from lab.run.store import find_run, runs_dir
 
 
 def command(

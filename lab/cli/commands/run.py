@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
 from typing import Annotated
 
-from lab.backends import Say
-from lab.backends.choose import AUTO, backends
-from lab.cli import planning
+from lab.backends.choose import AUTO
 from lab.cli.arguments import Flag, Rest, Switch, Word
 from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Share, Strict
-from lab.cli.outcome import judge, tell
-from lab.cli.output import say
-from lab.cli.sites import Site, find_site, in_turn
-from lab.cli.terms import check_joins, resumed
-from lab.cli.terms import terms as terms_of
+from lab.cli.output import print_summary
 from lab.cli.times import duration
 from lab.cli.values import one_of
-from lab.config import load_cluster
-from lab.errors import InputError, InterruptError
+from lab.console import say
+from lab.errors import InterruptError
 from lab.placement.start_schedule import parse_start
-from lab.run import project
-from lab.run.conduct import conduct
-from lab.run.directory import RunDir, runs_dir
-from lab.run.faulting import asked, check_followed
-from lab.run.launch import Order, prepare
-from lab.run.program import names_a_program, read_program
-from lab.run.standing import Volumes
-from lab.run.summary import Summary, summarize
-from lab.run.telemetry import followed
+from lab.run.faulting import asked
+from lab.run.program import names_a_program
+from lab.run.store import runs_dir
+from lab.run.summarize import summarize
+from lab.run.view import followed
+from lab.service.outcome import check_succeeded
+from lab.service.planning import Project
+from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
 from lab.task.experiments import EXPERIMENTS, ProgramFlag
-from lab.task.faults import Fault, concrete
+from lab.task.faults import Fault
 from lab.task.policy import Policy, parse_policy
-from lab.task.protocol import STALL_S
+from lab.task.protocol import STALL_S, RunSpec
 from lab.tf_versions import CURRENT, HERITAGE, IMAGES
 
 
@@ -47,7 +38,7 @@ def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
     return {name: flag for each in EXPERIMENTS.values() for name, flag in each.flags.items()}
 
 
-def command(
+def command(  # longer than 60 lines: the parameters are the command line
     *,
     experiment: Annotated[
         str,
@@ -127,89 +118,38 @@ def command(
     ] = (),
 ) -> None:
     """Train an experiment from its start to its end."""
-    _check_switches(experiment, listing=listing, faithful=faithful, mend=mend)
-    own = None
-    if names_a_program(experiment):
-        own = read_program(experiment, listing=listing, argv=rest)
-        own = replace(own, faithful=faithful, mend=mend)
-    path = project.cluster_path(cluster)
-    described = load_cluster(path)
-    root = project.find_root(path)
-    if own is not None:
-        wanted = project.experiment_of(own, described, tensorflow or CURRENT.tensorflow)
-    else:
-        wanted = project.experiment(experiment)
-        if tensorflow not in {None, wanted.tensorflow}:
-            what = f"experiment {experiment!r} needs TensorFlow {wanted.tensorflow}"
-            raise InputError(what, "leave out --tensorflow")
-        project.check_jobs(wanted, described, path, root)
-        project.check_program(wanted, root)
-    data = project.check_data_dir(data_dir, wanted)
-    home = runs_dir(runs_dir_)
-    draft = planning.draft(described, gpus, explain=explain, tensorflow=wanted.tensorflow)
-    plan = draft.plan
-    terms = terms_of(
-        wanted,
-        described,
-        plan,
-        own=own is not None,
-        policy=on_failure,
-        start=start or {},
-        ready_s=ready_within,
+    spec = RunSpec(
+        experiment,
+        args=rest,
         stall_s=stall,
-        faults=fault or (),
+        start=start or {},
+        listing=listing,
+        faithful=faithful,
+        mend=mend,
     )
-    argv: tuple[str, ...] = (*wanted.args, *rest)
-    known = backends()
-    resumes = None
-    if resume is not None:
-        resumes, argv = resumed(resume, home, wanted, rest, data, ask=Volumes(lambda: known))
-    check_joins(wanted, argv, plan, terms.start, data)
-    find = partial(
-        find_site,
-        backend,
-        draft,
-        known,
-        description=str(path),
-        root=root,
-        home=home,
-        say=say,
-        heed=partial(draft.heed, strict=strict),
+    options = RunOptions(
+        spec=spec,
+        backend=backend,
+        gpus=gpus,
+        explain=explain,
+        strict=strict,
         share=share,
+        data_dir=data_dir,
+        keep=keep,
+        detach=detach,
+        wait=wait,
+        ready_s=ready_within,
+        on_failure=on_failure,
+        faults=fault or (),
+        tensorflow=tensorflow,
+        resume=resume,
     )
-    site = find()
-    order = Order(
-        experiment=wanted,
-        argv=argv,
-        plan=plan,
-        root=root,
-        cluster_file=path,
-        data_dir=project.data_dir_inside(data, site.backend.name, root),
-        program=own,
-        terms=terms,
-        resumes=resumes,
-    )
-    if detach:
-        check_followed(map(concrete, terms.faults))
-
-    def once(site: Site, begin: Say) -> None:
-        run = prepare(order, home)
-        begin(run.run_id)
-        say(f"run {run.run_id}: {run.path}")
-        for line in own.notes() if own is not None else ():
-            say(line)
-        _train(run, site, keep=keep, detach=detach, json=json)
-
-    in_turn(site, find, once, wait=wait, say=say)
-
-
-def _train(run: RunDir, site: Site, *, keep: bool, detach: bool, json: bool) -> None:
+    prepared = prepare_run(options, Project.load(cluster), runs_dir(runs_dir_), say=say)
     try:
-        summary = _conduct(run, site, keep=keep, detach=detach)
-    except KeyboardInterrupt:
-        if not run.path.is_dir():  # it did not start
-            raise
-        tell(summarize(run), json=json)
+        run, summary = execute(prepared, view=followed, say=say)
+    except RunInterruptedError as interrupt:
+        run = interrupt.run
+        print_summary(summarize(run), json=json)
         raise InterruptError(
             f"run {run.run_id} was interrupted", f"see it again with `lab show {run.run_id}`"
         ) from None
@@ -217,27 +157,5 @@ def _train(run: RunDir, site: Site, *, keep: bool, detach: bool, json: bool) -> 
         say(f"run {run.run_id} goes on; follow it with `lab attach {run.run_id}`")
         print(summary.to_json() if json else run.run_id)
         return
-    tell(summary, json=json)
-    judge(run, summary)
-
-
-def _check_switches(word: str, *, listing: bool, faithful: bool, mend: bool) -> None:
-    """See that the switches of a listing are given for one; they mean nothing to anything else."""
-    for name, given in (("--faithful", faithful), ("--mend", mend)):
-        if given and not listing:
-            raise InputError(f"{name} is for printed programs", "add --listing, or leave it out")
-    if listing and not names_a_program(word):
-        what = f"--listing: {word} is an experiment of the lab"
-        raise InputError(what, "name the path of a printed program")
-
-
-def _conduct(run: RunDir, site: Site, *, keep: bool, detach: bool) -> Summary:
-    return conduct(
-        run,
-        boot=lambda defer: site.boot(defer, say),
-        found=site.found,
-        keep=keep,
-        detach=detach,
-        view=lambda: followed(run),
-        say=say,
-    )
+    print_summary(summary, json=json)
+    check_succeeded(run, summary, say)

@@ -7,12 +7,12 @@ from typing import Final
 
 from lab.backends.choose import backends
 from lab.cli.options import AsJson, RunsDir
-from lab.cli.output import print_json, say
+from lab.console import print_json, say
 from lab.errors import LabError
-from lab.run.cells import show, state_cell, table_of
-from lab.run.directory import RunDir, all_runs, runs_dir
 from lab.run.standing import Ask, Volumes, told
+from lab.run.store import RunDir, all_runs, runs_dir
 from lab.run.summary import read_summary
+from lab.run.tables import Cell, show, state_cell, table_of
 from lab.task.text import visible
 
 DAMAGED: Final = "damaged"
@@ -36,23 +36,7 @@ def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
     elif not rows:
         say(f"no run in {home}; start one with `lab run async`")
     else:
-        show(
-            table_of(
-                _COLUMNS,
-                [
-                    (
-                        str(row["run_id"]),
-                        str(row["experiment"]),
-                        str(row["backend"]),
-                        state_cell(str(row["state"])),
-                        _number(row["global_step"], ","),
-                        _number(row["accuracy"], ".4f"),
-                        str(row["started"]),
-                    )
-                    for row in rows
-                ],
-            )
-        )
+        show(table_of(_COLUMNS, map(_cells, rows)))
         for row in rows:
             if row["note"]:
                 say(f"run {visible(str(row['run_id']))} {row['state']}: {row['note']}")
@@ -60,11 +44,11 @@ def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
 
 def _row(run: RunDir, ask: Ask) -> dict[str, object]:
     found = told(run, ask, say)
-    info = run.read()
+    info = found.info
     summary = read_summary(run.summary_path)
     return {
         "run_id": info.run_id,
-        "experiment": info.experiment,
+        "experiment": info.spec.experiment,
         "backend": info.backend,
         "state": found.state.value,
         "reason": found.reason,
@@ -75,12 +59,31 @@ def _row(run: RunDir, ask: Ask) -> dict[str, object]:
     }
 
 
+def _cells(row: dict[str, object]) -> list[Cell]:
+    return [
+        str(row["run_id"]),
+        str(row["experiment"]),
+        str(row["backend"]),
+        state_cell(str(row["state"])),
+        _number(row["global_step"], ","),
+        _number(row["accuracy"], ".4f"),
+        str(row["started"]),
+    ]
+
+
 def _damaged(run: RunDir, error: LabError | OSError) -> dict[str, object]:
-    empty = dict.fromkeys(("experiment", "backend"), "")
-    unknown = dict.fromkeys(("global_step", "accuracy"))
     reason = visible(str(error))
-    told = {"state": DAMAGED, "reason": reason, "note": reason, "started": ""}
-    return {"run_id": run.run_id, **empty, **told, **unknown}
+    return {
+        "run_id": run.run_id,
+        "experiment": "",
+        "backend": "",
+        "state": DAMAGED,
+        "reason": reason,
+        "note": reason,
+        "global_step": None,
+        "accuracy": None,
+        "started": "",
+    }
 
 
 def _number(value: object, form: str) -> str:

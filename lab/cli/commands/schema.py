@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lab.cli.output import print_json
 from lab.config.schema import json_schema
+from lab.console import print_json
 
 
 def command() -> None:

@@ -6,11 +6,9 @@ import os
 import sys
 from typing import Annotated
 
-from lab.backends.choose import backends, named
 from lab.cli.arguments import Word
 from lab.cli.options import EnvironmentName
-from lab.errors import InputError
-from lab.run.project import default_name
+from lab.service.environments import check_tasks, find_environment
 
 
 def command(
@@ -19,13 +17,9 @@ def command(
     name: EnvironmentName = None,
 ) -> None:
     """Become a shell in the task's place."""
-    environment = named(name, default_name(), backends())
+    environment = find_environment(name)
     there = [each.task for each in environment.tasks()]
-    if task not in there:
-        raise InputError(
-            f"environment {environment.project!r} has no task {task!r}",
-            f"its tasks are {', '.join(there)}",
-        )
+    check_tasks([task], there, f"environment {environment.project!r}")
     argv = environment.shell(task)
     sys.stdout.flush()
     # The arguments come from the backend as a list; no shell reads them. This process ends here.

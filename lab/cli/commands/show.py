@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 from lab.backends.choose import backends
 from lab.cli.arguments import Word
 from lab.cli.options import AsJson, RunsDir
-from lab.cli.output import say
-from lab.run.cells import show
-from lab.run.directory import find_run, runs_dir
-from lab.run.result import result
+from lab.console import say
 from lab.run.standing import Volumes, told
-from lab.run.summary import sum_up
+from lab.run.store import find_run, runs_dir
+from lab.run.summarize import sum_up
+from lab.run.tables import result, show
 
 
 def command(
@@ -25,8 +23,7 @@ def command(
     """Show one run's table, worked out anew from its files."""
     wanted = find_run(run, runs_dir(runs_dir_))
     found = told(wanted, Volumes(backends), say)
-    info = replace(wanted.read(), state=found.state, reason=found.reason)
-    summary = sum_up(wanted, info, found.statuses)
+    summary = sum_up(wanted, found.info, found.statuses)
     if found.note:
         say(f"run {wanted.run_id}: {found.note}")
     if json:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from lab import units as sizes
 from lab.cli.arguments import Flag, Word
 from lab.cli.options import AsJson
 from lab.cli.values import one_of, whole
+from lab.console import print_json, say
 from lab.errors import InputError
+from lab.formatting import percent
+from lab.formatting import rate as rounded
+from lab.run.tables import show, table_of
+
+if TYPE_CHECKING:
+    from lab.service.simulate import Row
 
 MOST_WORKERS: Final = 512
 MOST_PS: Final = 64
@@ -58,7 +65,7 @@ def duration(raw: str) -> float:
     return seconds
 
 
-def command(
+def command(  # longer than 60 lines: the parameters are the command line
     *,
     way: Annotated[str, Word("async, sync or multiworker", one_of("async", "sync", "multiworker"))],
     workers: Annotated[
@@ -105,12 +112,13 @@ def command(
             f"{len(counts)} times {len(servers)} trainings are too many at once",
             f"ask for {_MOST_SHAPES} or fewer",
         )
-    # Imported here: SimPy is not needed to refuse wrong words, or to explain the right ones.
-    from lab.cli.simulating import Asked, simulated  # noqa: PLC0415
+    # Imported here: SimPy is not needed to refuse wrong arguments, or to explain the right ones.
+    from lab.service.simulate import SimulateOptions, simulate_all  # noqa: PLC0415
+    from lab.simulation import Way  # noqa: PLC0415
 
-    simulated(
-        Asked(
-            way=way,
+    simulation = simulate_all(
+        SimulateOptions(
+            way=Way(way),
             workers=counts,
             ps=servers,
             cluster=cluster,
@@ -119,6 +127,29 @@ def command(
             cores=cores,
             step_s=step,
             batch_size=batch_size,
-        ),
-        json=json,
+        )
     )
+    if json:
+        print_json(simulation.to_json())
+        return
+    rows = [_cells(row) for row in simulation.rows]
+    show(table_of(list(rows[0]), [list(row.values()) for row in rows]))
+    say("predicted, not measured: docs/scaling.md tells from what, and how far off it can be")
+
+
+def _cells(row: Row) -> dict[str, str]:
+    """A row of the table: column to text."""
+    found = row.forecast
+    speed = found.steps_per_s
+    stale = {} if found.staleness is None else {">stale": f"{found.staleness:.1f}"}
+    return {
+        ">workers": str(found.shape.workers),
+        **({">ps": str(found.shape.ps)} if found.shape.ps else {}),
+        ">steps/s": rounded(speed) if speed >= 10 else f"{speed:.2f}",  # noqa: PLR2004
+        ">images/s": rounded(found.images_per_s),
+        ">efficiency": percent(row.efficiency),
+        **stale,
+        ">busiest\ncores": percent(found.cores_busy),
+        ">busiest\nlink": percent(found.link_busy),
+        ">bytes\na step": f"{found.wire_bytes / 1e3:,.1f} kB",
+    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -11,22 +10,20 @@ from lab.backends.choose import AUTO
 from lab.cli.arguments import Flag, Rest, Switch, Word
 from lab.cli.commands.run import program_flags
 from lab.cli.options import BackendName, ClusterFile, Force, GpuMode, RunsDir
-from lab.cli.output import print_json, say
-from lab.cli.sweeping import Asked
 from lab.cli.times import duration
 from lab.cli.values import whole
-from lab.config import load_cluster
+from lab.console import print_json, say
 from lab.errors import InterruptError, LabError
 from lab.outputs import check_output, write_output
-from lab.run import project
-from lab.run.cells import show
-from lab.run.directory import runs_dir
-from lab.sweep.grid import check_over, grid, parse_over
-from lab.sweep.made import Made
-from lab.sweep.making import Share, make
-from lab.sweep.progress import counting
-from lab.task.parameters import hyperparameters
-from lab.task.protocol import STALL_S
+from lab.run.store import runs_dir
+from lab.run.tables import show
+from lab.service.batches import run_batches
+from lab.service.planning import Project
+from lab.service.run import RunOptions
+from lab.service.sweep import SweepOptions, plan_sweep
+from lab.sweep.grid import parse_over
+from lab.sweep.results import RunResult
+from lab.task.protocol import STALL_S, RunSpec
 
 MOST: Final = 1000
 """Repeats; who wants more of them wants another tool."""
@@ -58,43 +55,27 @@ def command(
     ] = (),
 ) -> None:
     """Run an experiment at every point of a grid, and say what follows from what."""
-    wanted = project.experiment(experiment)
-    check_over(over, wanted, hyperparameters(wanted, rest))
-    path = project.cluster_path(cluster)
-    described = load_cluster(path)
-    root = project.find_root(path)
-    project.check_jobs(wanted, described, path, root)
-    project.check_program(wanted, root)
+    project = Project.load(cluster)
     if csv is not None:
         check_output("--csv", Path(csv), _is_table, force=force)
     home = runs_dir(runs_dir_)
-    points = grid(over, repeats)
-    ask = Asked(wanted, rest, described, path, root, backend, gpus, stall)
-    shares: list[Share] = []
-    for _, several in groupby(points, key=lambda point: point.workers):
-        # All have the same backend: to say so once is enough.
-        shares.append(ask.share(list(several), home, say if not shares else _unheard))
-    made: list[Made] = []
-    with counting(len(points), say) as counter:
-        try:
-            for share in shares:
-                make(share, home, counter, made)
-        except KeyboardInterrupt:
-            stopped: LabError | OSError | None = InterruptError(
-                f"the sweep was interrupted after {len(made)} of {len(points)} runs",
+    spec = RunSpec(experiment, args=rest, stall_s=stall)
+    each = RunOptions(spec=spec, backend=backend, gpus=gpus)
+    batches = plan_sweep(SweepOptions(each, over, repeats), project, home, say)
+    outcome = run_batches(batches, home, say)
+    try:
+        if outcome.results:
+            _show(outcome.results, next(iter(over)), json=json, csv=csv)
+    finally:
+        if isinstance(outcome.stopped, KeyboardInterrupt):
+            total = sum(len(batch.points) for batch in batches)
+            raise InterruptError(
+                f"the sweep was interrupted after {len(outcome.results)} of {total} runs",
                 "those that were made are at home, see `lab runs`",
             )
-        except (LabError, OSError) as error:
-            stopped = error
-        else:
-            stopped = None
-    try:
-        if made:
-            _tell(made, next(iter(over)), json=json, csv=csv)
-    finally:
-        if stopped is not None:
-            raise stopped
-    _judge(made)
+        if outcome.stopped is not None:
+            raise outcome.stopped
+    _check_succeeded(outcome.results)
 
 
 def _is_table(begin: bytes) -> bool:
@@ -102,23 +83,19 @@ def _is_table(begin: bytes) -> bool:
     return begin.startswith(b"run_id,state,")
 
 
-def _unheard(_line: str) -> None:
-    """Nothing is said."""
-
-
-def _tell(made: Sequence[Made], along: str, *, json: bool, csv: str | None) -> None:
+def _show(results: Sequence[RunResult], along: str, *, json: bool, csv: str | None) -> None:
     """Print the tables, and write the file that was asked for."""
     # SciPy costs a second: only where something is to be counted.
     from lab.sweep.figures import means, trends  # noqa: PLC0415
     from lab.sweep.view import as_csv, as_json, settings_table, trends_table  # noqa: PLC0415
 
-    settings, found = means(made), list(trends(made, along))
+    settings, found = means(results), list(trends(results, along))
     if csv is not None:
-        write_output(Path(csv), as_csv(made).encode())
+        write_output(Path(csv), as_csv(results).encode())
     if json:
-        print_json(as_json(made, settings, found))
+        print_json(as_json(results, settings, found))
         return
-    show(settings_table(made, settings))
+    show(settings_table(results, settings))
     if found:
         print()
         show(trends_table(found))
@@ -126,15 +103,15 @@ def _tell(made: Sequence[Made], along: str, *, json: bool, csv: str | None) -> N
         print(f"\nEach p is for one trend by itself: among {len(found)}, some are small by chance.")
 
 
-def _judge(made: Sequence[Made]) -> None:
-    """See that every run succeeded, and has found what it has to find.
+def _check_succeeded(results: Sequence[RunResult]) -> None:
+    """Check that every run succeeded with the expected results.
 
     Raises:
-        LabError: One has not.
+        LabError: One did not.
     """
-    bad = [each for each in made if not (each.succeeded and each.summary.as_expected)]
+    bad = [each for each in results if not (each.succeeded and each.summary.as_expected)]
     if bad:
         raise LabError(
-            f"{len(bad)} of {len(made)} runs did not succeed, or found what they should not",
+            f"{len(bad)} of {len(results)} runs did not succeed, or found what they should not",
             f"see the first of them with `lab show {bad[0].summary.run_id}`",
         )

@@ -10,10 +10,10 @@ from typing import Annotated
 
 from lab.cli.arguments import Flag, Switch, Words
 from lab.cli.options import RunsDir
-from lab.cli.output import say
 from lab.cli.values import whole
+from lab.console import say
 from lab.errors import InputError, LabError
-from lab.run.directory import RunDir, all_runs, find_run, runs_dir
+from lab.run.store import RunDir, all_runs, find_run, runs_dir
 from lab.task.text import visible
 from lab.tensorboard.files import grow, link, write_events
 

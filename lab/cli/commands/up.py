@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from lab.backends.choose import AUTO, backends, check_same, choose
-from lab.backends.hearing import check_hearing
+from lab.backends.choose import AUTO, backends, check_hearing
 from lab.backends.proof import boot
-from lab.cli import planning
 from lab.cli.options import (
     BackendName,
     ClusterFile,
@@ -16,11 +14,10 @@ from lab.cli.options import (
     Strict,
     Tensorflow,
 )
-from lab.cli.output import say
-from lab.config import load_cluster
-from lab.run.directory import runs_dir
-from lab.run.homecoming import bring_leftovers_home
-from lab.run.project import cluster_path, find_root
+from lab.console import say
+from lab.run.store import runs_dir
+from lab.service.planning import Project, make_plan
+from lab.service.target import find_target
 from lab.tf_versions import CURRENT
 
 
@@ -36,22 +33,29 @@ def command(
     runs_dir_: RunsDir = None,
 ) -> None:
     """Boot the environment of a description, unless it is up already."""
-    path = cluster_path(cluster)
-    described = load_cluster(path)
-    root = find_root(path)
-    draft = planning.draft(
-        described, gpus, explain=explain, tensorflow=tensorflow or CURRENT.tensorflow
+    project = Project.load(cluster)
+    planned = make_plan(
+        project.cluster,
+        gpus,
+        tensorflow=tensorflow or CURRENT.tensorflow,
+        explain=say if explain else None,
     )
-    plan = draft.plan
-    chosen = choose(backend, plan, root, backends(), say)
-    if chosen.environment is not None:
-        check_same(chosen.environment, plan, str(path), root)
-        check_hearing(plan.name, chosen.environment.tasks())
-        say(f"environment {plan.name!r} is up already; train with `lab run async`")
+    name = planned.plan.name
+    target = find_target(
+        backend,
+        planned,
+        project,
+        backends(),
+        runs_dir(runs_dir_),
+        say=say,
+        strict=strict,
+        share=share,
+    )
+    if target.found is not None:
+        check_hearing(name, target.found.tasks())
+        say(f"environment {name!r} is up already; train with `lab run async`")
         return
-    draft.heed(strict=strict)
-    bring_leftovers_home(chosen.backend, plan.name, runs_dir(runs_dir_), say)
-    environment = boot(chosen.backend, plan, root=root, say=say, share=share)
+    environment = boot(target.backend, target.plan, root=target.root, say=say, share=share)
     say(
         f"environment {environment.project!r} is up with {len(environment.tasks())} tasks;"
         " train with `lab run async`, remove it with `lab down`"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lab.cli.options import AsJson, ClusterFile, ClusterWord
-from lab.cli.output import print_json, say
 from lab.config import load_cluster
 from lab.config.allocation import unused
+from lab.console import print_json, say
 from lab.errors import DescriptionError
 from lab.run.project import cluster_path
 

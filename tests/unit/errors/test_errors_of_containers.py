@@ -13,18 +13,17 @@ import docker.errors
 import pytest
 
 from lab.backends.compose import ComposeBackend, readiness
-from lab.backends.compose.channel import _judge
+from lab.backends.compose.channel import _judge, deliver
 from lab.backends.compose.containers import read
-from lab.backends.compose.delivery import deliver
 from lab.backends.compose.engine import Engine, Gone, answering
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.backends.compose.mends import explain
 from lab.errors import InputError, LabError
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from tests.unit.fakes import PLAN
 from tests.unit.test_compose_containers import INSPECTED, a_task
 
-REQUEST = Request("20260101-0000-async-aaaa", "async", "mnist_async.py", (), {"ps": ["tf1:1"]})
+REQUEST = Request("20260101-0000-async-aaaa", RunSpec("async", "mnist_async.py"), {"ps": ["tf1:1"]})
 
 
 class Docker:
@@ -43,12 +42,22 @@ class Docker:
             for each in inspected
         ]
         self._volumes = [SimpleNamespace(name=name) for name in volumes]
-        self.containers = SimpleNamespace(
-            list=lambda **_: self._containers, get=lambda _: self._containers[0]
-        )
+        self.containers = SimpleNamespace(list=self._list, get=lambda _: self._containers[0])
+        self.networks = SimpleNamespace(list=lambda **_: [])
         self.volumes = SimpleNamespace(list=lambda **_: self._volumes)
         self.images = SimpleNamespace(list=lambda **_: [])
         self.api = SimpleNamespace(put_archive=lambda *_: False)
+
+    def _list(self, *, filters: dict[str, list[str]], **_: object) -> list[SimpleNamespace]:
+        wanted = [label.partition("=") for label in filters["label"]]
+        return [
+            each
+            for each in self._containers
+            if all(
+                name in each.labels and value in {"", each.labels[name]}
+                for name, _, value in wanted
+            )
+        ]
 
 
 def an_engine(*inspected: dict[str, Any], volumes: tuple[str, ...] = ()) -> Engine:
@@ -92,7 +101,7 @@ class Saying(ComposeEnvironment):
 
     answer = b""
 
-    def _channel(self) -> Any:
+    def _channel(self, seen: Any = None) -> Any:
         def call(*words: str) -> Iterator[bytes]:
             yield self.answer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,10 @@ from lab.errors import InputError, LabError
 from lab.predict import picture, source
 from lab.predict.network import Network, network
 from lab.predict.picture import read_picture
-from lab.run.directory import RunDir, RunInfo
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
 from lab.task.model import FILE, SavedModel
-from lab.task.protocol import Request
+from lab.task.protocol import Request, RunSpec
 from lab.task.states import State
 
 
@@ -71,12 +73,12 @@ def test_pictures_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_runs_without_a_model_or_data(tmp_path: Path) -> None:
-    request = Request("20260101-0000-async-aaaa", "async", "p.py", (), {"worker": ["a:1"]})
+    request = Request("20260101-0000-async-aaaa", RunSpec("async", "p.py"), {"worker": ["a:1"]})
     info = RunInfo.of_request(request, backend="compose", project="mnist")
     run = RunDir(tmp_path)
     for state in (State.TRAINING, State.SUCCEEDED, State.FAILED):
         with pytest.raises(LabError, match=rf"\({state.value}\) saved no model; "):
-            source.saved_model(run, RunInfo(**{**vars_of(info), "state": state}))
+            source.saved_model(run, replace(info, state=state))
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / FILE).write_text("noise")
     with pytest.raises(LabError, match=r"is no saved model .*; train the model again"):
@@ -90,13 +92,10 @@ def test_runs_without_a_model_or_data(tmp_path: Path) -> None:
         source.saved_model(run, info)
     with pytest.raises(InputError, match=r"has no file t10k-images-idx3-ubyte.gz or"):
         source.test_set(info, tmp_path)
-    inside = RunInfo(**{**vars_of(info), "data_dir": "/lab/data"})
+    inside = replace(info, spec=replace(info.spec, data_dir="/lab/data"))
     with pytest.raises(InputError, match=r"its containers saw as /lab/data; name the directory"):
         source.test_set(inside, None)
-    away = RunInfo(**{**vars_of(info), "data_dir": str(tmp_path / "away"), "backend": "local"})
+    elsewhere = replace(info.spec, data_dir=str(tmp_path / "away"))
+    away = replace(info, spec=elsewhere, backend="local")
     with pytest.raises(InputError, match=r"is no longer in .*; name the directory"):
         source.test_set(away, None)
-
-
-def vars_of(info: RunInfo) -> dict[str, object]:
-    return {name: getattr(info, name) for name in info.__dataclass_fields__}

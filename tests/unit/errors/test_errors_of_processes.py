@@ -15,19 +15,19 @@ from typing import Any
 import pyroute2
 import pytest
 
-from lab.backends.local import LocalBackend, backend, ending, layout, network, state
+from lab.backends.local import LocalBackend, backend, layout, network, processes, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.network import NetworkError
-from lab.backends.local.state import EnvironmentRecord, Isolation
-from lab.backends.local.trees import remove_tree
+from lab.backends.local.state import EnvironmentRecord, Isolation, remove_tree
 from lab.backends.process import Identity
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.task.link import LinkError, apply_link
-from lab.task.protocol import Request, Volume
+from lab.task.protocol import Request, RunSpec, Volume
+from tests.specs import changed
 from tests.unit.test_local import a_record
 
-REQUEST = Request("20260101-0000-async-aaaa", "async", "mnist_async.py", (), {"ps": ["tf1:1"]})
+REQUEST = Request("20260101-0000-async-aaaa", RunSpec("async", "mnist_async.py"), {"ps": ["tf1:1"]})
 
 
 @pytest.fixture(autouse=True)
@@ -140,9 +140,10 @@ def test_an_environment_that_has_gone(ended: Identity) -> None:
 
 def test_tasks_and_runs_that_are_not_there() -> None:
     there = stored(a_record())
-    with pytest.raises(InputError, match=r"no task 'ps-9'; there are ps-0, worker-0, worker-1"):
+    words = r"environment demo has no task 'ps-9'; it has ps-0, worker-0, worker-1"
+    with pytest.raises(InputError, match=words):
         there.logs(["ps-9"], follow=False, tail=None)
-    with pytest.raises(InputError, match=r"no task 'ps-9'; there are ps-0"):
+    with pytest.raises(InputError, match=words):
         there.shell("ps-9")
     for name in ("cancel", "ship"):
         with pytest.raises(LabError, match=r"nothing"):
@@ -166,7 +167,7 @@ def test_an_agent_that_is_not_there(tmp_path: Path) -> None:
     there = with_agents(stored(a_record(isolation=Isolation.PROCESSES)), "ps-0", "worker-1")
     words = r"worker-0 of environment demo is not up: no agent; see `lab ps` and `lab logs`, then"
     with pytest.raises(LabError, match=words):
-        there.submit(replace(REQUEST, own=True), {"program": tmp_path})
+        there.submit(changed(REQUEST, own=True), {"program": tmp_path})
     assert there.runs() == []
     assert not (state.place("demo").runs / "incoming").exists()
 
@@ -178,7 +179,7 @@ def test_a_program_that_cannot_be_carried_is_not_left_behind(tmp_path: Path) -> 
     (tmp_path / "program/a.py").write_text("")
     (tmp_path / "program/b.py").symlink_to("nowhere")
     with pytest.raises(LabError, match=r"the run volume .* cannot be used: "):
-        there.submit(replace(REQUEST, own=True), {"program": tmp_path / "program"})
+        there.submit(changed(REQUEST, own=True), {"program": tmp_path / "program"})
     assert list((state.place("demo").runs / "incoming").iterdir()) == []
 
 
@@ -199,7 +200,7 @@ def test_processes_that_do_not_end(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_TERM_WITHIN_S", "_KILL_WITHIN_S"):
-        monkeypatch.setattr(ending, name, 0.0)
+        monkeypatch.setattr(processes, name, 0.0)
     there = stored(a_record(process=Identity.of(sleeper.pid), isolation=Isolation.PROCESSES))
     with pytest.raises(LabError, match=rf"did not end; look at pid {sleeper.pid}"):
         there.end()
@@ -267,13 +268,12 @@ def test_networks_that_the_kernel_refuses(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_node_that_fails() -> None:
     node = layout.nodes_of(a_plan(), Isolation.NAMESPACES)[0]
-    heard, said = os.pipe()
-    with subprocess.Popen(["false"], stdout=said) as child:
-        os.write(said, b"unshare: Operation not permitted")
-        os.close(said)
+    heard, said = socket.socketpair()
+    with subprocess.Popen(["false"]) as child, heard:
+        said.send(b"unshare: Operation not permitted")
+        said.close()
         fault = network._fault(node, child.pid, heard)
         child.returncode = 1
-    os.close(heard)
     assert str(fault) == "node tf1: unshare: Operation not permitted"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import os
 import signal
 from pathlib import Path
@@ -12,13 +11,11 @@ import pytest
 
 from lab.cli import failures, main
 from lab.errors import LabError
-from lab.run.directory import RunDir, safe_run_id
-from lab.task.protocol import Request
+from lab.run.store import RunDir, safe_run_id
+from lab.task.protocol import Request, RunSpec
 from lab.task.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, train
 from tests.unit.test_cli import CLUSTER
-
-COMMANDS = ("attach", "cancel", "collect", "down", "logs", "run", "shell")
 
 
 @pytest.fixture
@@ -33,9 +30,8 @@ def backend(
 ) -> FakeBackend:
     """A project's directory, where nothing is up yet."""
     made = FakeBackend("local")
-    for name in COMMANDS:
-        module = importlib.import_module(f"lab.cli.commands.{name}")
-        monkeypatch.setattr(module, "backends", lambda: [made])
+    for name in ("environments", "run"):
+        monkeypatch.setattr(f"lab.service.{name}.backends", lambda: [made])
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     (tmp_path / "own.py").write_text("")
     (tmp_path / "scripts").mkdir()
@@ -159,7 +155,7 @@ def submitted(environment: FakeEnvironment, backend: FakeBackend) -> Request:
     """A run on the volume that has not been collected, and does nothing."""
     backend.environment = environment
     cluster = {"ps": ["tf1:2222"], "worker": ["tf2:2222"]}
-    request = Request("20260101-0000-async-aaaa", "async", "mnist_async.py", (), cluster)
+    request = Request("20260101-0000-async-aaaa", RunSpec("async", "mnist_async.py"), cluster)
     environment.tasks_do = lambda volume, request: None
     environment.submit(request)
     for thread in environment.threads:

@@ -1,0 +1,151 @@
+"""A run from Python: `lab run` without its command line."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+
+from lab.api.args import faults as read_faults
+from lab.api.args import policy, program_args, schedule
+from lab.api.planning import AnyPath, project
+from lab.api.results import Run, store
+from lab.backends.choose import AUTO, BACKENDS, LOCAL
+from lab.config import Cluster
+from lab.console import say
+from lab.errors import InputError, LabError
+from lab.formatting import seconds, whole
+from lab.formatting import share as percentage
+from lab.run.collect import View
+from lab.run.gpu_metrics import watched
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.run.summary import Summary
+from lab.run.view import brief
+from lab.service.batches import NoticeView
+from lab.service.outcome import check_succeeded
+from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
+from lab.task.protocol import STALL_S, RunSpec
+from lab.task.results import is_number
+
+
+def run(  # longer than 60 lines: an argument, and its line of help, for each option
+    experiment: AnyPath,
+    *,
+    cluster: Cluster | AnyPath | None = None,
+    backend: str = LOCAL,
+    gpus: str = AUTO,
+    start: str | Mapping[str, str] | None = None,
+    faults: str | Sequence[str] = (),
+    on_failure: str | None = None,
+    stall: float = STALL_S,
+    ready_within: float | None = None,
+    data_dir: AnyPath | None = None,
+    runs_dir: AnyPath | None = None,
+    keep: bool = False,
+    share: bool = False,
+    wait: bool = False,
+    check: bool = True,
+    quiet: bool = False,
+    args: str | Sequence[str] = (),
+    **flags: object,
+) -> Run:
+    """Train an experiment from its start to its end.
+
+    Ctrl-C cancels it, collects what it left, and removes the environment that it booted.
+
+    Args:
+        experiment: An experiment (`lab experiments` lists them), the path of your own program, or a
+            program for each task: `worker-0=a.py,worker-1=b.py`.
+        cluster: The config, or its file; None: the project's `cluster.yaml`.
+        backend: `local` (processes), `compose` (containers), or `auto`.
+        gpus: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        start: Tasks that start later: `{"worker-1": "10s"}`, or `"worker-1: after 500 steps"`.
+        faults: Faults to inject: `["kill worker-1 after 500 steps"]`.
+        on_failure: When a task fails: `fail`, `restart`, `restart:5` or `continue`; None: the
+            experiment's policy.
+        stall: Seconds without a step after which it has failed; 0: no limit.
+        ready_within: Seconds within which every program must be ready; None: the default.
+        data_dir: Your own data, in the four IDX files; None: the shipped data.
+        runs_dir: Where runs are kept; None: `LAB_RUNS_DIR`, or `./runs`.
+        keep: Leave the environment up that this run boots: the next run starts faster.
+        share: Use GPUs that another environment of the lab holds, too.
+        wait: Wait for other runs of this environment; otherwise they are an error.
+        check: Whether a run that fails, or has unexpected results, is an error.
+        quiet: Print nothing but warnings.
+        args: Arguments for a program of your own, or one argument.
+        **flags: Flags of the program: `epochs=3`, `learning_rate=0.1`.
+
+    Returns:
+        The run, which has ended.
+
+    Raises:
+        InputError: An argument is wrong; nothing was started.
+        LabError: It could not be run; with `check`, also: it did not succeed.
+        KeyboardInterrupt: The user interrupted it; what it left is collected.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise LabError("a run is made in the main thread, which hears Ctrl-C", "call it there")
+    if backend not in BACKENDS:
+        raise InputError(f"backend: no {backend!r}", f"choose one of {', '.join(BACKENDS)}")
+    for name, value in (("stall", stall), ("ready_within", ready_within)):
+        if value is not None and not (is_number(value) and math.isfinite(value) and value >= 0):
+            mend = "give one, such as 30; 0: no limit"
+            raise InputError(f"{name}: {value!r} is no number of seconds", mend)
+    own_args = (args,) if isinstance(args, str) else args
+    spec = RunSpec(
+        str(experiment),
+        args=(*program_args(str(experiment), flags), *own_args),
+        stall_s=stall,
+        start=schedule(start),
+    )
+    options = RunOptions(
+        spec=spec,
+        backend=backend,
+        gpus=gpus,
+        share=share,
+        data_dir=None if data_dir is None else str(data_dir),
+        keep=keep,
+        wait=wait,
+        ready_s=ready_within,
+        on_failure=policy(on_failure),
+        faults=read_faults(faults),
+    )
+    report = _quiet if quiet else say
+    prepared = prepare_run(options, project(cluster), store(runs_dir), say=report, warn=say)
+    try:
+        made, summary = execute(prepared, view=partial(_view, quiet=quiet), say=report, warn=say)
+    except RunInterruptedError as interrupt:
+        made = interrupt.run
+        say(f"run {made.run_id} was interrupted; what it left is in {made.path}")
+        raise
+    report(_line(summary))
+    if check:
+        check_succeeded(made, summary, say)
+    return Run(made)
+
+
+@contextmanager
+def _view(run: RunDir, info: RunInfo, *, quiet: bool) -> Iterator[View]:
+    """The view of a run, with its GPUs sampled meanwhile."""
+    shown: AbstractContextManager[View] = NoticeView(say) if quiet else brief(info, say)
+    with shown as view, watched(run, info, view):
+        yield view
+
+
+def _line(summary: Summary) -> str:
+    """A summary in one line."""
+    parts = [f"run {summary.run_id}: {summary.state}"]
+    if summary.wall_s is not None:
+        parts[0] += f" after {seconds(summary.wall_s)}"
+    if summary.global_step is not None:
+        parts.append(f"global step {whole(summary.global_step)}")
+    if summary.accuracy is not None:
+        parts.append(f"accuracy {percentage(summary.accuracy)}")
+    return ", ".join(parts)
+
+
+def _quiet(_line: str) -> None:
+    """Drop a line."""

@@ -1,0 +1,163 @@
+"""How the processes of a local environment are started and ended."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import lab
+from lab.backends.local.state import EnvironmentRecord, Isolation
+from lab.backends.network_faults import wait_until_in_effect
+from lab.backends.process import Identity, descendants, running
+from lab.errors import LabError
+from lab.task.netfault import MODULE
+
+# What would make an agent do something of its own accord, or mislead a program.
+_DROPPED = {
+    *("LAB_EXPERIMENT", "LAB_FLAGS", "LAB_LEASH", "LAB_NURSERY", "LAB_STAMPS"),
+    *("TF_CONFIG", "PYTHONSAFEPATH"),
+}
+_PACKAGES = ("tensorflow", "tensorflow-cpu", "horovod", "numpy")
+
+# The supervisor gives its agents 10 s.
+_TERM_WITHIN_S = 15.0
+_KILL_WITHIN_S = 10.0
+_POLL_S = 0.05
+
+_REVERT_S: Final = 5.0
+"""Seconds that a network fault gets to revert its changes."""
+
+
+def command(module: str, python: str = sys.executable) -> list[str]:
+    """The command line that starts a module; it imports nothing from the current directory."""
+    return [python, "-P", "-m", module]
+
+
+def environ() -> dict[str, str]:
+    """This process's environment variables, in which `lab` can be imported."""
+    kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
+    home = str(Path(lab.__file__).parents[1])
+    paths = [home, *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**kept, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+
+
+def versions(python: str) -> dict[str, str]:
+    """The versions of the main packages that are installed for a Python."""
+    # Another Python's packages lie beside it: it need not be started to be asked.
+    beside = Path(python).parents[1].glob("lib/python*/site-packages")
+    where = sys.path if python == sys.executable else [str(folder) for folder in beside]
+    found = (metadata.distributions(name=name, path=where) for name in _PACKAGES)
+    firsts = (next(iter(each), None) for each in found)
+    own = {"python": platform.python_version()} if python == sys.executable else {}
+    return own | {each.name: each.version for each in firsts if each is not None}
+
+
+def end_processes(
+    record: EnvironmentRecord, agents: Sequence[int], log: Path, *, gently: bool
+) -> None:
+    """End the supervisor, and every process below it.
+
+    Args:
+        record: The environment.
+        agents: The process ids of its agents.
+        log: The supervisor's log, for the message.
+        gently: Let programs end by themselves first, and agents write how.
+
+    Raises:
+        LabError: Something of it is left.
+    """
+    supervisor = record.process
+    isolated = record.isolation is Isolation.NAMESPACES
+    below = descendants(supervisor.pid) if isolated else agents
+    stages = [
+        (_to_signal(record), signal.SIGTERM, _TERM_WITHIN_S),
+        (supervisor, signal.SIGKILL, _KILL_WITHIN_S),
+    ]
+    # Process 1 of a namespace ignores SIGTERM until it has a handler for it.
+    for target, number, seconds in stages[1:] if isolated and not gently else stages:
+        target.signal(number)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with suppress(ChildProcessError):
+                os.waitpid(supervisor.pid, os.WNOHANG)  # it may be this process's own child
+            if not supervisor.alive() and not any(map(running, below)):
+                return
+            time.sleep(_POLL_S)
+    raise LabError(
+        f"processes of the local environment {record.project!r} did not end",
+        f"look at pid {supervisor.pid} and {log}",
+    )
+
+
+def _to_signal(record: EnvironmentRecord) -> Identity:
+    """The supervisor: behind `unshare`, which takes no signal, its only child."""
+    if record.isolation is Isolation.NAMESPACES and record.process.alive():
+        for pid in descendants(record.process.pid)[:1]:
+            with suppress(ProcessLookupError):
+                return Identity.of(pid)
+    return record.process
+
+
+def disturb(
+    node: str, enter: Sequence[str], words: Sequence[str], variables: Mapping[str, str]
+) -> None:
+    """Start a fault of a node's network in the node's namespaces; return once it is in effect.
+
+    Args:
+        node: The node's name, for messages.
+        enter: The command line prefix that starts a program on the node.
+        words: Arguments of `lab.task.netfault`.
+        variables: Variables that describe the node's link.
+
+    Raises:
+        LabError: The fault is not in effect; what it has changed is reverted.
+    """
+    with tempfile.TemporaryFile() as stderr:
+        process = subprocess.Popen(
+            [*enter, *command(MODULE), *words],
+            env={**environ(), **variables},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            start_new_session=True,  # Ctrl-C is not meant for it
+        )
+        assert process.stdout is not None  # noqa: S101 (narrows the type)
+        pipe = process.stdout
+
+        def began() -> bytes | None:
+            with pipe as output:
+                if output.readline():
+                    return None
+            process.wait()
+            stderr.seek(0)
+            return stderr.read()
+
+        try:
+            wait_until_in_effect(node, began)
+        except BaseException:
+            if process.returncode is None:
+                _end(process)
+            raise
+        process.returncode = 0  # nothing waits for it: it ends by itself
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a fault and what has entered the node for it; gently at first."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(_REVERT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

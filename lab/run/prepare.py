@@ -1,0 +1,206 @@
+"""The preparation of a run: what the user asked for is written before anything starts."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from lab import __version__
+from lab.errors import InputError
+from lab.placement.plan import Plan
+from lab.run.program import OwnProgram
+from lab.run.run_info import RunInfo, TaskRow, parameters_of
+from lab.run.standing import Standing
+from lab.run.store import RunDir
+from lab.task.checkpoints import copy_checkpoints, global_end, has_checkpoint
+from lab.task.experiments import Experiment, registered
+from lab.task.parameters import with_seed
+from lab.task.protocol import RunSpec, new_run_id
+
+_PACKAGES: Final = ("tensorflow", "tensorflow-cpu", "numpy", "docker", "pyroute2")
+_GIT_TIMEOUT_S: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What a user asks for, checked.
+
+    Attributes:
+        spec: The specification of the run.
+        plan: The placement.
+        root: The project's directory.
+        cluster_file: The config; None where it stands in no file.
+        program: The user's own program, if it is none of the registry.
+        resumes: The run whose checkpoints it resumes from, or None.
+    """
+
+    spec: RunSpec
+    plan: Plan
+    root: Path
+    cluster_file: Path | None
+    program: OwnProgram | None = None
+    resumes: RunDir | None = None
+
+
+def prepare(submission: Submission, home: Path) -> RunDir:
+    """Create `runs/<id>/run.json`, before anything starts.
+
+    Raises:
+        LabError: `run.json` of the run that it resumes from cannot be read.
+        OSError: The directory cannot be written; it is removed.
+    """
+    spec, plan = submission.spec, submission.plan
+    if experiment := registered(spec):
+        spec = replace(spec, args=with_seed(experiment, spec.args))
+    old = submission.resumes.read() if submission.resumes else None
+    if old is not None:
+        spec = replace(spec, resumed_from=old.run_id)
+    info = RunInfo(
+        run_id=new_run_id(spec.experiment),
+        spec=spec,
+        project=plan.name,
+        cluster=plan.cluster_spec(),
+        cluster_file=str(submission.cluster_file or ""),
+        cluster_sha256=plan.cluster_sha256,
+        tasks=tuple(_place(plan)),
+        gpus=tuple(dict.fromkeys(gpu for task in plan.tasks for gpu in task.gpus)),
+        plan=asdict(plan),
+        git=git_state(submission.root),
+        versions=versions(),
+        epoch_workers=workers_of(old) if old else 0,
+        started_unix=time.time(),
+        **parameters_of(spec),
+    )
+    run = RunDir(home / info.run_id)
+    run.create(info)
+    try:
+        if submission.program is not None:
+            submission.program.copy_to(run.program, run.files, run.original)
+        if submission.resumes is not None:
+            copy_checkpoints(submission.resumes.checkpoints, run.checkpoints)
+    except BaseException:
+        run.discard()
+        raise
+    return run
+
+
+def _place(plan: Plan) -> Iterator[TaskRow]:
+    for task in plan.tasks:
+        yield {
+            "task": task.name,
+            "node": task.node,
+            "address": f"{task.node}:{task.port}",
+            "gpus": task.gpus,
+        }
+
+
+def check_resumable(
+    run: RunDir, wanted: Experiment, data_dir: str | None, stands: Standing
+) -> RunInfo:
+    """See that a run can be resumed from.
+
+    Args:
+        run: The run.
+        wanted: The experiment to train.
+        data_dir: The directory with one's own data that was given, or None.
+        stands: The status of the run.
+
+    Raises:
+        InputError: It is another experiment's, was trained on data of one's own and none is given,
+            has not ended, is not all collected, or left no checkpoint.
+    """
+    info = stands.info
+    if info.spec.own or info.spec.experiment != wanted.name:
+        raise InputError(
+            f"run {run.run_id} is one of {info.spec.experiment!r}, not of {wanted.name!r}",
+            "resume the programs of this project by their own experiment",
+        )
+    if info.spec.data_dir and data_dir is None:
+        raise InputError(
+            f"run {run.run_id} was trained on data of your own, {info.spec.data_dir}",
+            "give it again, with --data_dir",
+        )
+    if not stands.state.ended:
+        raise InputError(
+            f"run {run.run_id} has not ended: it is {stands.state.value}",
+            stands.note
+            or f"end it with `lab cancel {run.run_id}`, and bring it home with `lab collect`",
+        )
+    if stands.note:
+        raise InputError(f"run {run.run_id} is not at home: it is {stands.state}", stands.note)
+    if not has_checkpoint(run.checkpoints):
+        raise InputError(
+            f"run {run.run_id} left no checkpoint in {run.checkpoints}",
+            "begin anew; --checkpoint_every 10 saves one every 10 seconds",
+        )
+    return info
+
+
+def end_of(
+    info: RunInfo, parameters: Mapping[str, Any], training_images: Callable[[], int]
+) -> Sequence[str]:
+    """The arguments that let a program end where the run would have ended that it resumes from.
+
+    Args:
+        info: The run that it resumes from.
+        parameters: The program's flags by name, as they are now.
+        training_images: Counts the training images.
+    """
+    return global_end(parameters, workers_of(info), training_images)
+
+
+def workers_of(info: RunInfo) -> int:
+    """The number of workers whose epochs make the end of a run and of those resumed from it."""
+    return info.epoch_workers or len(info.cluster.get("worker", ()))
+
+
+def inherited(info: RunInfo, own: Mapping[str, Any]) -> tuple[str, ...]:
+    """The arguments of a run for those that resume from it.
+
+    Its end by the global step is left out where the user counts in epochs or batches anew.
+
+    Args:
+        info: The run.
+        own: The program's flags by name, as far as the user gives them now.
+    """
+    args = info.spec.args
+    if not own.keys() & {"epochs", "batch_size"}:
+        return args
+    return tuple(word for word in args if not word.startswith("--global_steps="))
+
+
+def versions() -> dict[str, str]:
+    """Versions of lab, Python and the libraries that are installed on this side."""
+    found = {"lab": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_state(root: Path) -> dict[str, Any] | None:
+    """Commit and dirtiness of a directory; None outside a repository or without git."""
+    commit = _git(root, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changes = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit, "dirty": changes is None or bool(changes)}
+
+
+def _git(root: Path, *words: str) -> str | None:
+    command = ["git", "-C", str(root), *words]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_GIT_TIMEOUT_S
+        )
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

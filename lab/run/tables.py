@@ -1,0 +1,199 @@
+"""Tables on a terminal: their cells, and the table of a run that has ended.
+
+All that comes from a task is sanitized, and never read as rich's markup.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from lab.formatting import between, loss, number, percent, rate, seconds, share, whole
+from lab.run.run_info import Left
+from lab.run.summary import ResultSummary, Summary, TaskSummary
+from lab.task.states import State
+from lab.task.text import LONGEST_REASON, short, visible
+
+PIPE_WIDTH: Final = 200
+"""Columns of a table that goes into a file or a pipe."""
+
+STYLES: Final[Mapping[str, str]] = {
+    State.PENDING: "dim",
+    State.STARTING: "yellow",
+    State.READY: "yellow",
+    State.TRAINING: "cyan",
+    State.SUCCEEDED: "green",
+    State.FAILED: "bold red",
+    State.LOST: "bold red",
+    State.CANCELLED: "magenta",
+}
+
+LEFT_LINES: Final = 20
+"""Files that were not collected and are named."""
+
+_RESULT: Final = (
+    "task", "node", "state", ">epochs", ">local\nsteps", ">global\nstep", ">loss", ">accuracy",
+    ">time",
+)  # fmt: skip
+
+_RESULT_WITH_GPU: Final = (
+    "task", "node", "state", ">epoch", ">local\nsteps", ">global\nstep", ">loss", ">accu-\nracy",
+    ">gpu", ">time",
+)  # fmt: skip
+"""The same where cards were sampled; narrower headings make room for theirs in 80 columns."""
+
+Cell = str | Text
+
+
+def table_of(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+    """A plain table; a column that begins with `>` is set flush right."""
+    found = table(*columns)
+    for row in rows:
+        # A text as such would be read as markup, and its brackets with it.
+        found.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
+    return found
+
+
+def show(renderable: Any, *, to_stderr: bool = False) -> None:  # noqa: ANN401  (what rich draws)
+    """Print to stdout, or to stderr; a file or a pipe gets wide lines, which wrap nowhere."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    width = None if stream.isatty() else PIPE_WIDTH
+    Console(file=stream, width=width, highlight=False, soft_wrap=False).print(renderable)
+
+
+def width_of(stream: TextIO) -> int:
+    """The number of columns of a terminal, or of what a file or a pipe gets."""
+    return Console(file=stream).width if stream.isatty() else PIPE_WIDTH
+
+
+def table(*columns: str) -> Table:
+    """An empty table; a column that begins with `>` is set flush right."""
+    found = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for column in columns:
+        right = column.startswith(">")
+        lines = column.removeprefix(">").split("\n")
+        found.add_column(
+            Text("\n".join(map(visible, lines))),
+            justify="right" if right else "left",
+            no_wrap=True,
+        )
+    return found
+
+
+def state_cell(state: str) -> Text:
+    """A state in its colour; what is none of the protocol's, as a fault."""
+    known = state in set(State)
+    return Text(visible(state), style=STYLES[State(state)] if known else "bold red")
+
+
+def result(summary: Summary) -> Group:
+    """The table of a run, and what the run as a whole came to."""
+    with_gpu = any(task.gpu_utilisation is not None for task in summary.tasks)
+    rows = table(*(_RESULT_WITH_GPU if with_gpu else _RESULT))
+    for task in summary.tasks:
+        rows.add_row(*_result_row(task, with_gpu=with_gpu))
+    return Group(_headline(summary), rows, *_footer(summary))
+
+
+def _result_row(task: TaskSummary, *, with_gpu: bool) -> list[Cell]:
+    return [
+        Text(visible(task.task)),
+        Text(visible(task.node)),
+        state_cell(task.state),
+        "" if task.epoch is None else str(task.epoch + 1),
+        whole(task.local_step),
+        whole(task.global_step),
+        loss(task.loss),
+        share(task.accuracy),
+        *([percent(task.gpu_utilisation)] if with_gpu else []),
+        seconds(task.time_s),
+    ]
+
+
+def _headline(summary: Summary) -> Text:
+    line = Text(visible(f"run {summary.run_id}: {summary.experiment} on {summary.backend}, "))
+    line.append_text(state_cell(summary.state))
+    if summary.wall_s is not None:
+        line.append(f" after {seconds(summary.wall_s)}")
+    if summary.reason:
+        line.append(f" ({short(summary.reason, LONGEST_REASON)})")
+    return line
+
+
+def _footer(summary: Summary) -> Iterator[Text]:
+    for name, value, style in _facts(summary):
+        yield Text.assemble(f"{name:<35}", (value, style))
+
+
+def _facts(summary: Summary) -> Iterator[tuple[str, str, str]]:
+    """Name, value and style of what can be said of the run as a whole."""
+    if summary.accuracy is not None:
+        yield "accuracy of the final parameters", share(summary.accuracy), ""
+    if summary.global_step is not None:
+        per_s = "" if summary.steps_per_s is None else f", {rate(summary.steps_per_s)} a second"
+        yield "global step", f"{whole(summary.global_step)}{per_s}", ""
+    if summary.first_step_s is not None:
+        yield "first step of every worker", f"after {seconds(summary.first_step_s)}", ""
+    if summary.updates_conserved is not None:
+        bad = "" if summary.updates_conserved else "bold red"
+        lost = f": {summary.updates_lost} never made" if summary.updates_lost else ""
+        yield "every update counted", "yes" if summary.updates_conserved else f"NO{lost}", bad
+    yield from _diverged(summary.tasks)
+    if summary.degraded:
+        gone = [task.task for task in summary.tasks if task.state != State.SUCCEEDED]
+        yield "without", visible(", ".join(gone)), "bold yellow"
+    again = [f"{task.task} {task.attempts - 1}x" for task in summary.tasks if task.attempts > 1]
+    if again:
+        yield "started again", visible(", ".join(again)), "bold yellow"
+    if summary.steps_redone:
+        yield "steps made again", f"{whole(summary.steps_redone)}", "bold yellow"
+    if summary.resumed_from:
+        yield "goes on from", visible(summary.resumed_from), ""
+    if summary.records_lost:
+        yield "records lost", f"{summary.records_lost}", "bold red"
+    yield from _left(summary.left)
+    for name, several in _by_name(summary.results).items():
+        differ = len({each.value for each in several}) > 1
+        for found in several if differ else several[:1]:
+            who = f"{name}, {found.task}" if differ else name
+            yield visible(who), _found(found), "" if found.as_expected else "bold red"
+
+
+def _diverged(tasks: Iterable[TaskSummary]) -> Iterator[tuple[str, str, str]]:
+    for task in tasks:
+        if task.diverged_at is not None:
+            line = f"{loss(task.loss)} from step {whole(task.diverged_at)}"
+            yield f"loss of {visible(task.task)}", line, "bold red"
+
+
+def _left(files: Sequence[Left]) -> Iterator[tuple[str, str, str]]:
+    """A line for each file that was not collected; those that hold data first."""
+    ordered = sorted(files, key=lambda each: not each.kept)
+    for each in ordered[:LEFT_LINES]:
+        name, style = ("not collected", "bold red") if each.kept else ("left out", "")
+        yield name, f"{short(each.path)}: {short(each.reason)}", style
+    if len(files) > LEFT_LINES:
+        yield "not collected", f"{len(files) - LEFT_LINES:,} more files, see run.json", "bold red"
+
+
+def _by_name(results: Iterable[ResultSummary]) -> dict[str, list[ResultSummary]]:
+    """Results that several tasks have found, together."""
+    found: dict[str, list[ResultSummary]] = {}
+    for each in results:
+        found.setdefault(each.name, []).append(each)
+    return found
+
+
+def _found(found: ResultSummary) -> str:
+    if found.value is None:
+        return "NOT FOUND"
+    where = between(found.low, found.high)
+    if not where:
+        return number(found.value)
+    return f"{number(found.value)}, {'as expected' if found.as_expected else 'NOT'} {where}"

@@ -1,0 +1,158 @@
+"""Batches of runs: those of a batch share an environment, and run one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from lab import signals
+from lab.backends import Environment, Say
+from lab.errors import LabError
+from lab.formatting import number
+from lab.run.collect import View
+from lab.run.conduct import conduct, take_down
+from lab.run.prepare import Submission, prepare
+from lab.run.run_queue import turn
+from lab.run.store import RunDir
+from lab.service.target import Target
+from lab.sweep.grid import Point
+from lab.sweep.results import RunResult
+from lab.task.text import LONGEST_REASON, short, visible
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Runs in one environment.
+
+    Attributes:
+        points: The points of the grid.
+        order: The request at a point.
+        target: Where they are made.
+    """
+
+    points: Sequence[Point]
+    order: Callable[[Point], Submission]
+    target: Target
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What has become of several batches.
+
+    Attributes:
+        results: The runs that have ended, in whatever state.
+        begun: The runs that were begun; the last one may have broken off.
+        stopped: What has broken it off; None: all runs have ended.
+    """
+
+    results: list[RunResult] = field(default_factory=list)
+    begun: list[RunDir] = field(default_factory=list)
+    stopped: LabError | OSError | KeyboardInterrupt | None = None
+
+
+def run_batches(batches: Sequence[Batch], runs_dir: Path, say: Say) -> Outcome:
+    """Run all batches; an error or an interrupt ends them, and nothing booted stays up."""
+    outcome = Outcome()
+    with _progress(sum(len(batch.points) for batch in batches), say) as progress:
+        try:
+            for batch in batches:
+                _run(batch, runs_dir, progress, outcome)
+        except (KeyboardInterrupt, LabError, OSError) as error:
+            outcome.stopped = error
+    return outcome
+
+
+def _run(batch: Batch, runs_dir: Path, progress: Progress, outcome: Outcome) -> None:
+    target, say = batch.target, progress.say
+    environment, run = target.found, None
+
+    def boot(defer: Callable[[], None]) -> Environment:
+        nonlocal environment
+        environment = target.boot(defer, say)
+        return environment
+
+    with signals.as_interrupt(), turn(target.backend, target.plan.name, wait=False, say=say):
+        try:
+            for point in batch.points:
+                progress.begin(point.line())
+                run = prepare(batch.order(point), runs_dir)
+                outcome.begun.append(run)
+                summary = conduct(
+                    run,
+                    boot=boot,
+                    found=environment,
+                    keep=True,
+                    view=lambda _info: NoticeView(say),
+                    say=say,
+                )
+                outcome.results.append(RunResult(point, summary))
+                progress.end(outcome.results[-1])
+                if len(outcome.results) == 1 and not outcome.results[0].succeeded:
+                    raise LabError(
+                        f"the first run {summary.state}, and the others are left out",
+                        f"see `lab show {summary.run_id}`",
+                    )
+        finally:
+            if target.found is None and environment is not None and run is not None:
+                with signals.undisturbed():
+                    take_down(run, environment, say)
+
+
+class NoticeView(View):
+    """A view that shows notices alone."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+
+    def notice(self, line: str) -> None:
+        """One line for the user."""
+        self._say(line)
+
+
+class Progress:
+    """Counts the runs that have ended, and reports each one's result."""
+
+    def __init__(self, total: int, say: Say, bar: Bar) -> None:
+        self.say = say
+        self._total = total
+        self._done = 0
+        self._bar = bar
+        self._row = bar.add_task("", total=total)
+
+    def begin(self, line: str) -> None:
+        """Show which run comes."""
+        self._bar.update(self._row, description=visible(line))
+
+    def end(self, result: RunResult) -> None:
+        """Report a run's result."""
+        self._done += 1
+        self._bar.advance(self._row)
+        summary = result.summary
+        if result.succeeded:
+            figures = result.figures().items()
+            text = ", ".join(f"{name} {number(round(value, 4))}" for name, value in figures)
+        else:
+            reason = f" ({short(summary.reason, LONGEST_REASON)})" if summary.reason else ""
+            text = f"{summary.state}{reason}, see {summary.run_id}"
+        self.say(f"{self._done}/{self._total} {result.point.line()}: {text}")
+
+
+@contextmanager
+def _progress(total: int, say: Say) -> Iterator[Progress]:
+    """Progress of so many runs; on a terminal a bar stays below the lines."""
+    console = Console(stderr=True, highlight=False)
+    shown = console.is_terminal and not console.is_dumb_terminal
+    columns = (
+        MofNCompleteColumn(), BarColumn(20), TimeRemainingColumn(),
+        TextColumn("{task.description}", markup=False),
+    )  # fmt: skip
+    above = (lambda line: console.print(Text(visible(line)))) if shown else say
+    with Bar(*columns, console=console, transient=True, disable=not shown) as bar:
+        yield Progress(total, above, bar)

@@ -1,0 +1,106 @@
+"""Whether a run that has ended succeeded; if not, the last lines of the failed tasks' logs."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+from rich.text import Text
+
+from lab.backends import Say
+from lab.errors import LabError
+from lab.formatting import between, number
+from lab.run.store import RunDir
+from lab.run.summary import Summary
+from lab.run.tables import width_of
+from lab.task.output import MAX_LINE_BYTES
+from lab.task.states import State
+from lab.task.text import short, visible
+
+LOG_LINES: Final = 15
+"""The number of last lines of a failed task's log that are shown."""
+
+_TAIL_BYTES: Final = LOG_LINES * 2 * MAX_LINE_BYTES
+"""How much of a log's end is searched for them; an agent splits longer lines."""
+
+_CHATTER: Final = re.compile(
+    rb"[IW][0-9]{4} [0-9:.]{8,40} +[0-9]+ |WARNING: All log messages before absl::"
+)
+"""How lines of TensorFlow's own begin that tell of no fault; a log is full of them."""
+
+
+def check_succeeded(run: RunDir, summary: Summary, say: Say) -> None:
+    """Check that a run succeeded; if not, report the last lines of each failed task's log.
+
+    Raises:
+        LabError: It did not succeed, its results are unexpected, or files were not collected.
+    """
+    if summary.state == State.SUCCEEDED:
+        _check_results(run, summary)
+        check_collected(summary)
+        return
+    for task in summary.tasks:
+        if task.state in {State.FAILED, State.LOST}:
+            _report_log(task.task, run.log(task.task), say)
+    reason = f" ({summary.reason})" if summary.reason else ""
+    raise LabError(
+        f"run {run.run_id} {summary.state}{reason}", f"all that its tasks said is in {run.path}"
+    )
+
+
+def check_collected(summary: Summary) -> None:
+    """Check that no file of the run was left on its volume.
+
+    Raises:
+        LabError: There is such a file.
+    """
+    kept = [each for each in summary.left if each.kept]
+    if kept:
+        raise LabError(
+            f"run {summary.run_id}: files that were not collected: {len(kept)}, the first one is"
+            f" {short(kept[0].path)}: {short(kept[0].reason)}",
+            f"`lab collect {summary.run_id} --all-sizes` collects files of any size",
+        )
+
+
+def _check_results(run: RunDir, summary: Summary) -> None:
+    """Check that the experiment's results are as expected."""
+    wrong = next((each for each in summary.results if not each.as_expected), None)
+    if wrong is None:
+        return
+    what = (
+        "was not found"
+        if wrong.value is None
+        else f"is {number(wrong.value)}, not {between(wrong.low, wrong.high)}"
+    )
+    raise LabError(
+        f"run {run.run_id} succeeded, but {visible(wrong.name)} {what}",
+        f"all that its tasks said is in {run.path}",
+    )
+
+
+def _report_log(task: str, path: Path, say: Say) -> None:
+    """Report the last lines of a task's log, each on one line of the terminal, and its path."""
+    width = width_of(sys.stderr)
+    lines = _last_lines(path)
+    for line in lines:
+        text = Text(f"{task}  | {visible(line)}".expandtabs())
+        text.truncate(width, overflow="ellipsis")
+        say(text.plain)
+    if lines:
+        say(f"{task}  | the whole log: {path}")
+
+
+def _last_lines(path: Path) -> list[bytes]:
+    """The last lines of a log, without TensorFlow's chatter, however long the log is."""
+    if not path.is_file():
+        return []
+    with path.open("rb") as file:
+        start = max(0, file.seek(0, 2) - _TAIL_BYTES)
+        file.seek(start)
+        lines = file.read().split(b"\n")
+    lines = lines[1:] if start else lines  # the first one is cut
+    lines = lines[:-1] if lines and not lines[-1] else lines
+    return [line for line in lines if not _CHATTER.match(line)][-LOG_LINES:]

@@ -1,0 +1,125 @@
+"""From a config to a plan: the project, the placement, and the warnings on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lab.backends import Say
+from lab.backends.choose import AUTO
+from lab.config import Cluster, load_cluster
+from lab.config.allocation import gpus as count_gpus
+from lab.errors import LabError
+from lab.gpu import take_inventory
+from lab.placement.gpu_usage import busy
+from lab.placement.place import place
+from lab.placement.plan import Plan
+from lab.run.project import cluster_path, find_root
+from lab.sweep.grid import with_workers
+from lab.tf_versions import CURRENT
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A config, and the directory with the programs that its tasks run.
+
+    Attributes:
+        cluster: The config.
+        path: Its file; None for a config in memory.
+        root: The project's directory.
+    """
+
+    cluster: Cluster
+    path: Path | None
+    root: Path
+
+    @classmethod
+    def load(cls, cluster_file: str | None) -> Project:
+        """Read the config that the user names, or `cluster.yaml` in this directory.
+
+        Raises:
+            InputError: There is no such file, it is invalid, or it lies in no project.
+        """
+        path = cluster_path(cluster_file)
+        return cls(load_cluster(path), path, find_root(path))
+
+    @property
+    def config_name(self) -> str:
+        """The config in messages: its path, or its name."""
+        return str(self.path or self.cluster.name)
+
+    def with_workers(self, count: int | None) -> Project:
+        """The same project with another number of workers; None: as in the config.
+
+        Raises:
+            InputError: The config has no workers, or that number does not fit.
+        """
+        return self if count is None else replace(self, cluster=with_workers(self.cluster, count))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanResult:
+    """A plan before anything is booted.
+
+    Attributes:
+        plan: The plan.
+        busy: One line for each of its GPUs that is in use.
+        without_gpus: Why it has no GPUs although the config asks for some; "" where it has.
+    """
+
+    plan: Plan
+    busy: tuple[str, ...]
+    without_gpus: str
+
+    def report_warnings(self, say: Say, *, warn: Say | None = None, strict: bool = False) -> None:
+        """Report what is unusual about the plan.
+
+        Args:
+            say: Receives notices.
+            warn: Receives warnings; None: `say` does.
+            strict: Refuse a plan with less than the config asks for, or with a GPU in use.
+
+        Raises:
+            LabError: `strict` refuses it.
+        """
+        faults = [*filter(None, [self.without_gpus]), *self.plan.shortfalls, *self.busy]
+        if strict and faults:
+            more = f" (and {len(faults) - 1} more like this)" if len(faults) > 1 else ""
+            raise LabError(
+                f"refused by --strict: {faults[0]}{more}",
+                "change that, or leave out --strict to go on all the same",
+            )
+        for notice in self.plan.notices:
+            say(notice)
+        for line in self.busy:
+            (warn or say)(f"warning: {line}")
+
+
+def make_plan(
+    cluster: Cluster,
+    mode: str,
+    *,
+    tensorflow: str = CURRENT.tensorflow,
+    explain: Say | None = None,
+) -> PlanResult:
+    """Place a cluster on this host.
+
+    Args:
+        cluster: The config.
+        mode: How GPUs are pinned: `auto`, `uuid`, `index` or `none`.
+        tensorflow: The tasks' TensorFlow version.
+        explain: Receives the reason for each node's GPUs and each task's CPUs.
+
+    Raises:
+        LabError: It does not fit the host.
+    """
+    inventory = take_inventory(mode, cluster)
+    plan = replace(place(cluster, inventory), tensorflow=tensorflow)
+    if explain is not None:
+        for reason in plan.reasons:
+            explain(reason)
+    without_gpus = ""
+    if mode == AUTO and plan.mode == "none" and cluster.gpus_needed:
+        why = inventory.notices[-1] if inventory.notices else "none is there"
+        without_gpus = f"{cluster.name!r} asks for {count_gpus(cluster.gpus_needed)}: {why}"
+    return PlanResult(plan, tuple(busy(plan, inventory)), without_gpus)

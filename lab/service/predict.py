@@ -1,0 +1,267 @@
+"""A run's saved model applied to its test set, or to a picture of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from lab.errors import InputError
+from lab.outputs import check_output, write_output
+from lab.predict.image_grid import draw_grid, draw_one, is_picture
+from lab.predict.network import Network, Shares
+from lab.predict.picture import read_picture
+from lab.predict.prediction import Answer, Evaluation, evaluate
+from lab.predict.source import answering, saved_model, test_set
+from lab.run.project import check_data_dir
+from lab.run.run_info import RunInfo
+from lab.run.store import RunDir
+from lab.run.summarize import summarize
+from lab.task.data import Floats, scaled
+from lab.task.model import SavedModel
+from lab.task.text import visible
+
+FIGURES: Final = "figures"
+"""The directory of a run's pictures, in the run's own."""
+
+# The order of a sum can change a prediction near a tie, but hardly more than two of them.
+_NEAR_TIES: Final = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A run's model, ready to predict."""
+
+    run: RunDir
+    info: RunInfo
+    saved: SavedModel
+    network: Network
+
+    @property
+    def parameters(self) -> str:
+        """Which parameters predict."""
+        return "moving averages" if self.network.averages else "final parameters"
+
+    @property
+    def headline(self) -> str:
+        """The run and its model, in one line."""
+        updates = f"{self.saved.global_step:,} updates"
+        trained = f"{self.info.spec.experiment}, {self.network.kind} after {updates}"
+        return f"run {self.info.run_id}: {trained}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for a program."""
+        return {
+            "run_id": self.info.run_id,
+            "experiment": self.info.spec.experiment,
+            "model": self.network.kind,
+            "global_step": self.saved.global_step,
+            "parameters": self.parameters,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PicturePrediction:
+    """The prediction for one picture.
+
+    Attributes:
+        model: The model.
+        picture: The picture's file.
+        image: The picture as the model received it.
+        probabilities: Of each digit.
+        output: The figure that was written.
+    """
+
+    model: Model
+    picture: Path
+    image: Floats
+    probabilities: Shares
+    output: Path
+
+    @property
+    def predicted(self) -> int:
+        """The most probable digit."""
+        return int(self.probabilities.argmax())
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for a program."""
+        return {
+            **self.model.to_json(),
+            "picture": str(self.picture),
+            "predicted": self.predicted,
+            "probabilities": self.probabilities.tolist(),
+            "figure": str(self.output),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TestSetPrediction:
+    """The predictions for a test set.
+
+    Attributes:
+        model: The model.
+        evaluation: All predictions.
+        recorded: The accuracy that the run recorded; None where that cannot be compared.
+        answers: Place in the test set to prediction, of the images to show.
+        output: The figure that was written; None where there is no image to show.
+    """
+
+    __test__ = False  # no test, whatever pytest makes of its name
+
+    model: Model
+    evaluation: Evaluation
+    recorded: float | None
+    answers: Mapping[int, Answer]
+    output: Path | None
+
+    @property
+    def headline(self) -> str:
+        """The accuracy in one line."""
+        return _accuracy(self.model, self.evaluation)
+
+    @property
+    def mismatch(self) -> str:
+        """A note where the run recorded another accuracy than its model has; else ""."""
+        if self.recorded is None:
+            return ""
+        accuracy = self.evaluation.accuracy
+        if abs(accuracy - self.recorded) * len(self.evaluation.examples) <= _NEAR_TIES:
+            return ""
+        return (
+            f"note: the run recorded an accuracy of {self.recorded:.4f}, its model has "
+            f"{accuracy:.4f} here: the test set or the model is not the run's"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it, for a program."""
+        return {
+            **self.model.to_json(),
+            "accuracy": self.evaluation.accuracy,
+            "recorded_accuracy": self.recorded,
+            "test_images": len(self.evaluation.examples),
+            "digits": [
+                {**asdict(score), "accuracy": score.accuracy} for score in self.evaluation.scores()
+            ],
+            "images": [
+                {
+                    "image": place,
+                    "digit": answer.label,
+                    "predicted": answer.predicted,
+                    "probability": answer.probability,
+                }
+                for place, answer in self.answers.items()
+            ],
+            "figure": None if self.output is None else str(self.output),
+        }
+
+
+def predict_picture(
+    run: RunDir, picture: Path, output: str | None, *, averages: bool, force: bool
+) -> PicturePrediction:
+    """Predict the digit of a picture, and draw a figure.
+
+    Args:
+        run: The run whose model predicts.
+        picture: The picture.
+        output: The figure's file; None: in the run's directory.
+        averages: Use the moving averages of the parameters.
+        force: Replace a file that lab did not write.
+
+    Raises:
+        InputError: The picture cannot be read, or the figure not be written there.
+        LabError: The run saved no model, or a damaged one.
+    """
+    image = read_picture(picture)
+    if output is not None and Path(output).exists() and Path(output).samefile(picture):
+        raise InputError(f"--output: {output} is your own picture", "name another file")
+    target = _output(output, run, "own.png", force=force)
+    model = _model(run, averages=averages)
+    probabilities = model.network.probabilities(image[None])[0]
+    title = _title(model.headline, f"{picture.name}, as the model saw it")
+    _write(target, draw_one(image, probabilities, title))
+    return PicturePrediction(model, picture, image, probabilities, target)
+
+
+def predict_test_set(
+    run: RunDir,
+    data_dir: str | None,
+    output: str | None,
+    *,
+    count: int,
+    seed: int,
+    wrong: bool,
+    averages: bool,
+    force: bool,
+) -> TestSetPrediction:
+    """Predict all images of a test set, and draw some of them.
+
+    Args:
+        run: The run whose model predicts.
+        data_dir: The test set; None: the run's.
+        output: The figure's file; None: in the run's directory.
+        count: The number of images to show.
+        seed: Determines which ones are drawn.
+        wrong: Show only images that the model takes for another digit.
+        averages: Use the moving averages of the parameters.
+        force: Replace a file that lab did not write.
+
+    Raises:
+        InputError: The test set cannot be read, or the figure not be written there.
+        LabError: The run saved no model, or a damaged one.
+    """
+    target = _output(output, run, "digits.png", force=force)
+    model = _model(run, averages=averages)
+    given = check_data_dir(data_dir)
+    evaluation = evaluate(model.network, test_set(model.info, given))
+    own = given is None and not averages
+    places = evaluation.some(count, seed, wrong=wrong)
+    answers = {place: _answer(evaluation, place) for place in places}
+    if answers:
+        title = _title(model.headline, _accuracy(model, evaluation))
+        _write(target, draw_grid(list(answers.values()), title))
+    return TestSetPrediction(
+        model,
+        evaluation,
+        summarize(run).accuracy if own else None,
+        answers,
+        target if answers else None,
+    )
+
+
+def _model(run: RunDir, *, averages: bool) -> Model:
+    info = run.read()
+    saved = saved_model(run, info)
+    return Model(run, info, saved, answering(run, saved, averages=averages))
+
+
+def _output(given: str | None, run: RunDir, name: str, *, force: bool) -> Path:
+    """The figure's file."""
+    if given is None:
+        return run.path / FIGURES / name
+    check_output("--output", Path(given), is_picture, force=force)
+    return Path(given)
+
+
+def _accuracy(model: Model, evaluation: Evaluation) -> str:
+    images = f"{len(evaluation.examples):,} test images"
+    return f"accuracy of the {model.parameters} on {images}: {evaluation.accuracy:.4f}"
+
+
+def _answer(evaluation: Evaluation, place: int) -> Answer:
+    predicted = int(evaluation.predicted[place])
+    return Answer(
+        image=scaled(evaluation.examples.pixels[place]),
+        predicted=predicted,
+        probability=float(evaluation.probabilities[place, predicted]),
+        label=int(evaluation.examples.labels[place]),
+    )
+
+
+def _title(*lines: str) -> str:
+    return "\n".join(map(visible, lines))
+
+
+def _write(output: Path, figure: bytes) -> None:
+    output.parent.mkdir(exist_ok=True)
+    write_output(output, figure)

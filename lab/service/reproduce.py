@@ -1,0 +1,85 @@
+"""From a source's run specs to its batches of runs, one batch for each number of workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lab.backends import Say
+from lab.reproduce.claims import Source
+from lab.reproduce.run_specs import points, role_of_point, spec_of, worker_counts
+from lab.run.prepare import Submission
+from lab.service.batches import Batch
+from lab.service.planning import Project
+from lab.service.run import PreparedRun, RunOptions, prepare_run
+from lab.service.sweep import without_repeats
+from lab.sweep.grid import Point
+from lab.task.faults import parse
+from lab.task.protocol import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ReproduceOptions:
+    """What a user asks of a reproduction.
+
+    Attributes:
+        backend: The backend's name, or `auto`.
+        gpus: How GPUs are pinned.
+        repeats: Runs of each role.
+        seed: The seed of the first repeat; each further one adds 1.
+        quick: Whether the quick listings are run.
+    """
+
+    backend: str
+    gpus: str
+    repeats: int
+    seed: int
+    quick: bool
+
+
+def plan_reproduction(
+    options: ReproduceOptions, source: Source, project: Project, runs_dir: Path, say: Say
+) -> list[Batch]:
+    """Plan a source's runs, one batch for each number of workers; nothing is started.
+
+    Args:
+        options: What the user asks for.
+        source: The claims, and the recipes of the runs.
+        project: The project.
+        runs_dir: The local run store.
+        say: Receives the chosen backend, notices and warnings, each once.
+
+    Raises:
+        LabError: A run does not fit the config or the host, or no backend can be used.
+    """
+    once = without_repeats(say)
+
+    def batch(workers: int | None) -> Batch:
+        resized = project.with_workers(workers)
+        runs = points(source, options.repeats, workers)
+        prepared: dict[str, PreparedRun] = {}
+        first = None
+        for role in dict.fromkeys(map(role_of_point, runs)):
+            wanted = _run_options(options, source, role)
+            prepared[role] = prepare_run(wanted, resized, runs_dir, say=once, beside=first)
+            first = first or prepared[role]
+
+        def order(point: Point) -> Submission:
+            request = prepared[role_of_point(point)].order
+            args = (*request.spec.args, f"--seed={options.seed + point.repeat}")
+            return replace(request, spec=replace(request.spec, args=args))
+
+        return Batch(runs, order, next(iter(prepared.values())).target)
+
+    return [batch(workers) for workers in worker_counts(source)]
+
+
+def _run_options(options: ReproduceOptions, source: Source, role: str) -> RunOptions:
+    wanted = spec_of(source.recipes[role], quick=options.quick)
+    args = tuple(f"--{name}={value}" for name, value in wanted.flags.items())
+    return RunOptions(
+        spec=RunSpec(wanted.experiment, args=args, start=wanted.start),
+        backend=options.backend,
+        gpus=options.gpus,
+        faults=[parse(line) for line in wanted.faults],
+    )

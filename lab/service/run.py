@@ -1,0 +1,347 @@
+"""One run, from its options to its summary: everything is checked before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from lab.backends import Say
+from lab.backends.choose import AUTO, backends
+from lab.config import Cluster
+from lab.errors import InputError
+from lab.placement import start_schedule as schedule
+from lab.placement.plan import Plan
+from lab.run import project as files
+from lab.run.collect import View
+from lab.run.conduct import conduct
+from lab.run.faulting import check_followed, settle
+from lab.run.prepare import Submission, check_resumable, end_of, inherited, prepare
+from lab.run.program import OwnProgram, names_a_program, read_program
+from lab.run.run_info import RunInfo
+from lab.run.standing import Standing, Volumes, told
+from lab.run.store import RunDir, find_run
+from lab.run.summary import Summary
+from lab.service.planning import PlanResult, Project, make_plan
+from lab.service.target import Target, find_target, run_in_turn
+from lab.task.experiments import Experiment
+from lab.task.faults import Fault, concrete, parse
+from lab.task.parameters import defaults, hyperparameters
+from lab.task.policy import OnFailure, Policy
+from lab.task.protocol import READY_S, RunSpec
+from lab.task.when import parse_when
+from lab.tf_versions import CURRENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a user asks of a run: the options of `lab run`, the arguments of `lab.api.run`.
+
+    Attributes:
+        spec: What the user asks of the run itself. Its `experiment` may be the path of the user's
+            own program; what the experiment and the config have is added to it.
+        backend: The backend's name, or `auto`.
+        gpus: How GPUs are pinned.
+        explain: Report why each node has its GPUs and each task its CPUs.
+        strict: Refuse a plan with less than the config asks for, or with a GPU in use.
+        share: Whether a booted environment may use GPUs that another environment holds.
+        data_dir: The user's own data; None: the shipped data.
+        keep: Whether a booted environment stays up.
+        detach: Whether to leave the run as soon as it is submitted.
+        wait: Whether to wait for other runs of the environment; otherwise they are an error.
+        ready_s: Seconds within which every program must be ready; None: the default.
+        on_failure: What a failed task means to the run; None: the experiment's policy.
+        faults: Faults to inject, beside those of the experiment and the config.
+        tensorflow: The TensorFlow version of the user's own program; None: the default.
+        resume: The run whose checkpoints this one starts from.
+    """
+
+    spec: RunSpec
+    backend: str = AUTO
+    gpus: str = AUTO
+    explain: bool = False
+    strict: bool = False
+    share: bool = False
+    data_dir: str | None = None
+    keep: bool = False
+    detach: bool = False
+    wait: bool = False
+    ready_s: float | None = None
+    on_failure: Policy | None = None
+    faults: Sequence[Fault] = ()
+    tensorflow: str | None = None
+    resume: str | None = None
+
+
+class RunInterruptedError(KeyboardInterrupt):
+    """The user interrupted a run, and the run left a directory.
+
+    Attributes:
+        run: The run.
+    """
+
+    def __init__(self, run: RunDir) -> None:
+        super().__init__()
+        self.run = run
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A checked run; nothing of it is started yet.
+
+    Attributes:
+        options: What the user asked for.
+        order: The request.
+        planned: The placement.
+        target: Where it is made.
+        find_target: Finds the target again: the environment may have come or gone.
+        runs_dir: The local run store.
+    """
+
+    options: RunOptions
+    order: Submission
+    planned: PlanResult
+    target: Target
+    find_target: Callable[[], Target]
+    runs_dir: Path
+
+
+def prepare_run(
+    options: RunOptions,
+    project: Project,
+    runs_dir: Path,
+    *,
+    say: Say,
+    warn: Say | None = None,
+    beside: PreparedRun | None = None,
+) -> PreparedRun:
+    """Check everything that is asked of a run, and choose where it is made; nothing is started.
+
+    Args:
+        options: What the user asks for.
+        project: The project.
+        runs_dir: The local run store.
+        say: Receives explanations, the chosen backend, and notices.
+        warn: Receives warnings; None: `say` does.
+        beside: Another run of the same environment, whose placement and target this one has.
+
+    Raises:
+        InputError: An option is wrong, or does not fit the config.
+        LabError: The plan does not fit the host, or no backend can be used here.
+    """
+    experiment, own = _experiment(options, project)
+    data = files.check_data_dir(options.data_dir, experiment)
+    if beside is not None:
+        planned = beside.planned
+    else:
+        explain = say if options.explain else None
+        planned = make_plan(
+            project.cluster, options.gpus, tensorflow=experiment.tensorflow, explain=explain
+        )
+    spec = replace(options.spec, experiment=experiment.name).completed(experiment)
+    spec = spec if own is None else own.complete(spec)
+    spec = _resolve(spec, options, experiment, project.cluster, planned.plan, say=say)
+    known = backends()
+    resumes = None if options.resume is None else find_run(options.resume, runs_dir)
+    if resumes is not None:
+        stands = told(resumes, Volumes(lambda: known), say)
+        spec = replace(spec, args=_resumed_args(resumes, stands, experiment, options.spec, data))
+    _check_joins(experiment, spec, planned.plan, data)
+    if options.detach:
+        check_followed(map(concrete, spec.faults))
+    find = partial(
+        find_target,
+        options.backend,
+        planned,
+        project,
+        known,
+        runs_dir,
+        say=say,
+        warn=warn,
+        strict=options.strict,
+        share=options.share,
+    )
+    target = find() if beside is None else beside.target
+    inside = files.data_dir_inside(data, target.backend.name, project.root)
+    spec = replace(spec, data_dir=inside)
+    order = Submission(spec, planned.plan, project.root, project.path, own, resumes)
+    return PreparedRun(options, order, planned, target, find, runs_dir)
+
+
+def execute(
+    prepared: PreparedRun,
+    *,
+    view: Callable[[RunDir, RunInfo], AbstractContextManager[View]],
+    say: Say,
+    warn: Say | None = None,
+) -> tuple[RunDir, Summary]:
+    """Boot if nothing is up, train, collect, and remove what was booted.
+
+    Args:
+        prepared: The run.
+        view: Makes the view of the run, which is entered while the run is followed.
+        say: Receives progress.
+        warn: Receives the position in the queue; None: `say` does.
+
+    Returns:
+        The run, and its summary; of a detached run, the summary so far.
+
+    Raises:
+        LabError: It could not be run.
+        RunInterruptedError: The user interrupted it after it had begun.
+        KeyboardInterrupt: The user interrupted it before.
+    """
+    options, order = prepared.options, prepared.order
+
+    def once(target: Target, begin: Say) -> tuple[RunDir, Summary]:
+        run = prepare(order, prepared.runs_dir)
+        begin(run.run_id)
+        say(f"run {run.run_id}: {run.path}")
+        for line in order.program.notes() if order.program is not None else ():
+            say(line)
+        try:
+            summary = conduct(
+                run,
+                boot=lambda defer: target.boot(defer, say),
+                found=target.found,
+                keep=options.keep,
+                detach=options.detach,
+                view=partial(view, run),
+                say=say,
+            )
+        except KeyboardInterrupt:
+            if run.path.is_dir():
+                raise RunInterruptedError(run) from None
+            raise
+        return run, summary
+
+    return run_in_turn(
+        prepared.target, prepared.find_target, once, wait=options.wait, say=warn or say
+    )
+
+
+def _experiment(options: RunOptions, project: Project) -> tuple[Experiment, OwnProgram | None]:
+    """The experiment, and the user's own program where it is none of the registry."""
+    spec, name = options.spec, options.spec.experiment
+    for flag, given in (("--faithful", spec.faithful), ("--mend", spec.mend)):
+        if given and not spec.listing:
+            raise InputError(f"{flag} is for printed programs", "add --listing, or leave it out")
+    if names_a_program(name):
+        own = read_program(name, listing=spec.listing, argv=spec.args)
+        tensorflow = options.tensorflow or CURRENT.tensorflow
+        return files.experiment_of(own, project.cluster, tensorflow), own
+    if spec.listing:
+        what = f"--listing: {name} is an experiment of the lab"
+        raise InputError(what, "name the path of a printed program")
+    wanted = files.experiment(name)
+    if options.tensorflow not in {None, wanted.tensorflow}:
+        what = f"experiment {name!r} needs TensorFlow {wanted.tensorflow}"
+        raise InputError(what, "leave out --tensorflow")
+    description = project.path or Path(project.cluster.name)
+    files.check_jobs(wanted, project.cluster, description, project.root)
+    files.check_program(wanted, project.root)
+    return wanted, None
+
+
+def _resolve(
+    spec: RunSpec,
+    options: RunOptions,
+    experiment: Experiment,
+    cluster: Cluster,
+    plan: Plan,
+    *,
+    say: Say,
+) -> RunSpec:
+    """Combine the options with what the config and the experiment say.
+
+    Raises:
+        InputError: The start schedule, the policy or a fault does not fit.
+    """
+    moments = {**cluster.start, **spec.start}
+    schedule.check_start(moments, [task.name for task in plan.tasks])
+    joins = [task for task, text in moments.items() if parse_when(text).steps is not None]
+    if experiment.gang and joins:
+        raise InputError(
+            f"experiment {experiment.name!r} makes no step without {joins[0]}, which waits for one",
+            "give it a time, such as 10s",
+        )
+    policy = options.on_failure or experiment.policy
+    if policy.on_failure is OnFailure.CONTINUE and not (spec.own or experiment.steps_add_up):
+        raise InputError(
+            f"experiment {experiment.name!r} cannot go on without one of its workers",
+            "take --on-failure fail, or restart",
+        )
+    ready_s = options.ready_s
+    if ready_s is None:
+        # A user's own program may never report that it is ready.
+        ready_s = 0.0 if spec.own else READY_S
+    return replace(
+        spec,
+        ready_s=ready_s,
+        start=moments,
+        on_failure=policy.on_failure,
+        restarts=policy.restarts,
+        faults=settle(
+            [*map(parse, (*experiment.faults, *cluster.faults)), *options.faults],
+            {task.name: task.node for task in plan.tasks},
+            spec.stall_s,
+            say,
+        ),
+    )
+
+
+def _check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path | None) -> None:
+    """Check that training reaches every step after which a worker joins.
+
+    Raises:
+        InputError: One of the steps never comes.
+        DataError: The data cannot be read.
+    """
+    joins = any(parse_when(text).steps is not None for text in spec.start.values())
+    if not experiment.steps_add_up or not joins:
+        return
+    parameters = defaults(experiment) | hyperparameters(experiment, spec.args)
+    epochs, batch_size = parameters.get("epochs"), parameters.get("batch_size")
+    if not isinstance(epochs, int) or not isinstance(batch_size, int):
+        return  # the program refuses them
+    all_steps = parameters.get("global_steps") or 0
+    schedule.check_joins(
+        spec.start,
+        [task.name for task in plan.tasks if task.job == schedule.WORKER],
+        own_steps=0 if all_steps else epochs * (_training_images(data) // batch_size),
+        all_steps=all_steps,
+    )
+
+
+def _resumed_args(
+    run: RunDir,
+    stands: Standing,
+    experiment: Experiment,
+    asked: RunSpec,
+    data: Path | None,
+) -> tuple[str, ...]:
+    """All arguments of a program that starts from a run's checkpoints; the user's own ones win.
+
+    Raises:
+        InputError: The run cannot be resumed.
+        DataError: The data cannot be read.
+    """
+    info = check_resumable(run, experiment, None if data is None else str(data), stands)
+    given = hyperparameters(experiment, asked.args)
+    if "checkpoint_dir" in given:
+        raise InputError(
+            f"--resume takes the checkpoints of run {run.run_id}", "leave out --checkpoint_dir"
+        )
+    argv = (*inherited(info, given), *asked.args)
+    parameters = defaults(experiment) | hyperparameters(experiment, argv)
+    if experiment.steps_add_up:
+        argv += tuple(end_of(info, parameters, lambda: _training_images(data)))
+    return argv
+
+
+def _training_images(data: Path | None) -> int:
+    from lab.task.data import load_mnist  # noqa: PLC0415  (NumPy, which few runs need here)
+
+    return len(load_mnist(data).train)

@@ -1,0 +1,86 @@
+"""From the options of a sweep to its batches of runs, one batch an environment."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+
+from lab.backends import Say
+from lab.run import project as project_files
+from lab.run.prepare import Submission
+from lab.service.batches import Batch
+from lab.service.planning import Project
+from lab.service.run import RunOptions, prepare_run
+from lab.sweep.grid import Point, check_over, grid
+from lab.task.parameters import MAX_SEED, hyperparameters
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """What a user asks of a sweep.
+
+    Attributes:
+        run: What holds for each of its runs.
+        over: The values of each quantity that is varied.
+        repeats: Runs at each point.
+        seed: The seed of the first repeat, where the user gives none; each further one adds 1, so
+            that every setting is tried with the same seeds.
+    """
+
+    run: RunOptions
+    over: Mapping[str, tuple[str, ...]]
+    repeats: int
+    seed: int = field(default_factory=lambda: secrets.randbelow(MAX_SEED))
+
+
+def plan_sweep(options: SweepOptions, project: Project, runs_dir: Path, say: Say) -> list[Batch]:
+    """Plan all runs; nothing is started.
+
+    Args:
+        options: What the user asks for.
+        project: The project.
+        runs_dir: The local run store.
+        say: Receives the chosen backend, notices and warnings, each once.
+
+    Raises:
+        InputError: A quantity or a value is wrong.
+        LabError: A number of workers does not fit the config or the host, or no backend can be
+            used here.
+    """
+    asked = options.run.spec
+    experiment = project_files.experiment(asked.experiment)
+    given = hyperparameters(experiment, asked.args)
+    check_over(options.over, experiment, given)
+    seed = given.get("seed")
+    first_seed = seed if isinstance(seed, int) else options.seed
+    once = without_repeats(say)
+
+    def order(request: Submission, point: Point) -> Submission:
+        args = (*experiment.args, *asked.args, *point.flags)
+        if "seed" in experiment.flags:
+            args = (*args, f"--seed={first_seed + point.repeat}")
+        return replace(request, spec=replace(request.spec, args=args))
+
+    batches = []
+    for workers, group in groupby(grid(options.over, options.repeats), lambda each: each.workers):
+        points = list(group)
+        first = replace(options.run, spec=replace(asked, args=(*asked.args, *points[0].flags)))
+        prepared = prepare_run(first, project.with_workers(workers), runs_dir, say=once)
+        batches.append(Batch(points, partial(order, prepared.order), prepared.target))
+    return batches
+
+
+def without_repeats(say: Say) -> Say:
+    """A callback that passes each line on once."""
+    seen: set[str] = set()
+
+    def once(line: str) -> None:
+        if line not in seen:
+            seen.add(line)
+            say(line)
+
+    return once

@@ -1,0 +1,129 @@
+"""Where a run is made: a backend, and its environment if one is up already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from lab.backends import Backend, Environment, Say
+from lab.backends.choose import check_same, choose
+from lab.backends.locking import Busy
+from lab.backends.proof import prove
+from lab.placement.plan import Plan
+from lab.run.homecoming import bring_leftovers_home
+from lab.run.run_queue import turn
+from lab.service.planning import PlanResult, Project
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a run is made.
+
+    Attributes:
+        backend: The backend.
+        plan: The placement.
+        root: The project's directory.
+        found: The environment that is up already, and stays up; None: one is booted.
+        share: Whether a booted environment may use GPUs that another environment holds.
+    """
+
+    backend: Backend
+    plan: Plan
+    root: Path
+    found: Environment | None
+    share: bool = False
+
+    def boot(self, defer: Callable[[], None], say: Say) -> Environment:
+        """Boot an environment and verify that its tasks have what the plan gives them.
+
+        Args:
+            defer: From this call on, the caller must remove the environment.
+            say: Receives lines of progress.
+
+        Raises:
+            LabError: It cannot be booted, or differs from the plan; it is removed again.
+        """
+
+        def check(environment: Environment) -> None:
+            prove(environment, self.plan, say)
+            defer()
+
+        return self.backend.up(self.plan, root=self.root, say=say, check=check, share=self.share)
+
+
+def find_target(
+    name: str,
+    planned: PlanResult,
+    project: Project,
+    known: Sequence[Backend],
+    runs_dir: Path,
+    *,
+    say: Say,
+    warn: Say | None = None,
+    strict: bool = False,
+    share: bool = False,
+) -> Target:
+    """Choose the backend, and check whether its environment can be used; nothing is started.
+
+    The plan's warnings are reported, and an earlier environment's runs collected, only where no
+    environment is up.
+
+    Args:
+        name: The backend's name, or `auto`.
+        planned: The placement.
+        project: The project.
+        known: All backends.
+        runs_dir: Where the runs of a removed environment are collected.
+        say: Receives the chosen backend, with the reason, and notices.
+        warn: Receives warnings; None: `say` does.
+        strict: Refuse a plan with less than the config asks for, or with a GPU in use.
+        share: Whether a booted environment may use GPUs that another environment holds.
+
+    Raises:
+        LabError: No backend can be used, another environment has this name, or `strict` refuses.
+    """
+    plan = planned.plan
+    chosen = choose(name, plan, project.root, known, say)
+    if chosen.environment is not None:
+        check_same(chosen.environment, plan, project.config_name, project.root)
+    else:
+        planned.report_warnings(say, warn=warn, strict=strict)
+        bring_leftovers_home(chosen.backend, plan.name, runs_dir, say)
+    return Target(chosen.backend, plan, project.root, chosen.environment, share)
+
+
+def run_in_turn(
+    target: Target,
+    find: Callable[[], Target],
+    once: Callable[[Target, Say], T],
+    *,
+    wait: bool,
+    say: Say,
+) -> T:
+    """Make a run while no other run of the same environment is ahead or under way.
+
+    Args:
+        target: Where.
+        find: Finds the target again after waiting: the environment may have come or gone.
+        once: Makes the run; it passes the run's id to its second argument before the start.
+        wait: Wait for the runs that are ahead; otherwise these are an error.
+        say: Receives the position in the queue, at every change.
+
+    Raises:
+        Busy: Another run is ahead, or under way, and `wait` is not given.
+        LabError: As `once` raises it.
+    """
+    with turn(target.backend, target.plan.name, wait=wait, say=say) as mine:
+        while True:
+            try:
+                return once(find() if mine.waited else target, mine.begin)
+            except Busy:
+                # The other one has no ticket in this queue: another user, or another command.
+                if not wait:
+                    raise
+                mine.wait()
+                mine.waited = True

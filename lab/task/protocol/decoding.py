@@ -1,0 +1,67 @@
+"""JSON as frozen dataclasses, checked by the types of their fields.
+
+Only the standard library is used, since the image has nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+_hints = cache(get_type_hints)
+
+
+def from_json(
+    text: str, kind: type[T], what: str, convert: Callable[[Any], Any] = lambda raw: raw
+) -> T:
+    """Read a dataclass back from the JSON of its `asdict`.
+
+    Args:
+        text: The JSON.
+        kind: The dataclass; its fields may be dataclasses, enums, lists, tuples and mappings.
+        what: The name of such an object, for messages.
+        convert: Brings the parsed JSON of an earlier version into the present form.
+
+    Raises:
+        ValueError: The text is no JSON, a key is missing or unknown, or a value has another type.
+    """
+    try:
+        found: T = _decode(convert(json.loads(text)), kind, what)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"not a {what}: {error}") from error
+    return found
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _decode(raw: Any, kind: Any, name: str) -> Any:  # noqa: ANN401  (what JSON can hold)
+    if type(raw) is kind or (kind is float and type(raw) is int):
+        return raw
+    container, parts = get_origin(kind), get_args(kind)
+    if container is UnionType:
+        (one,) = (part for part in parts if part is not NoneType)
+        return None if raw is None else _decode(raw, one, name)
+    if container in {list, tuple} and isinstance(raw, list):
+        return container(_decode(each, parts[0], name) for each in raw)
+    if container in {Mapping, dict} and isinstance(raw, dict):
+        return {key: _decode(each, parts[1], name) for key, each in raw.items()}
+    if isinstance(kind, type) and is_dataclass(kind) and isinstance(raw, dict):
+        hints = _hints(kind)
+        if unknown := raw.keys() - hints.keys():
+            raise ValueError(f"{name}: unknown key {min(unknown)!r}")
+        required = (each.name for each in fields(kind) if _is_required(each))
+        if missing := [key for key in required if key not in raw]:
+            raise ValueError(f"{name}: key {missing[0]!r} is missing")
+        return kind(**{key: _decode(each, hints[key], key) for key, each in raw.items()})
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(raw)
+    raise ValueError(f"{name}: a value has another type")

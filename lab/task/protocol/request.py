@@ -1,0 +1,61 @@
+"""The request: one run, as the task agents execute it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from lab.task.protocol.decoding import from_json
+from lab.task.protocol.names import RUN_ID, TASK, ClusterSpec, chief_of, task_names
+from lab.task.protocol.run_spec import RunSpec, nested
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One run, as the task agents execute it.
+
+    Attributes:
+        run_id: The run's name, also its directory's.
+        spec: What the user asked for.
+        cluster: TensorFlow's cluster spec of the environment.
+        submitted_unix: When it was submitted, in seconds since the epoch.
+        autorun: Digest of what `docker compose up` trains by itself, if this is that run; or "".
+    """
+
+    run_id: str
+    spec: RunSpec
+    cluster: ClusterSpec
+    submitted_unix: float = 0.0
+    autorun: str = ""
+
+    def tasks(self) -> list[str]:
+        """Names of all tasks, in the cluster's order."""
+        return task_names(self.cluster)
+
+    def others(self) -> list[str]:
+        """Names of the tasks whose end ends the run: all that are no service."""
+        return [task for task in self.tasks() if not self.spec.is_service(task)]
+
+    @property
+    def chief(self) -> str | None:
+        """The task that initializes and saves, if any."""
+        return chief_of(self.tasks())
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Request:
+        """Read it back.
+
+        Raises:
+            ValueError: The text is no request.
+        """
+        request = from_json(text, cls, "request", nested)
+        if not RUN_ID.fullmatch(request.run_id):
+            raise ValueError(f"not a run id: {request.run_id!r}")
+        for name in request.tasks():
+            if not TASK.fullmatch(name):
+                raise ValueError(f"not a task: {name!r}")
+        return request

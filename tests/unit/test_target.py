@@ -1,0 +1,110 @@
+"""Where runs are made: what is seen to before anything starts, and while an environment boots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lab.backends import Environment, Say
+from lab.config import parse_cluster
+from lab.errors import InputError, LabError
+from lab.placement.plan import Plan
+from lab.run.store import all_runs
+from lab.service import target as targets
+from lab.service.planning import PlanResult, Project
+from lab.service.target import Target, find_target
+from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol import Request, RunSpec
+from lab.task.states import State
+from tests.unit.fakes import PLAN, Boots, FakeBackend, FakeEnvironment
+
+
+class Dead(FakeBackend):
+    """One whose environment has ended and left its run volume."""
+
+    def find(self, project: str) -> None:
+        return None
+
+    def find_volume(self, project: str) -> FakeEnvironment | None:
+        return super().find(project)
+
+
+CLUSTER = parse_cluster(
+    b"{version: 1, name: mnist, nodes: {tf1: {}}, jobs: {worker: {on: [tf1]}}}", "cluster.yaml"
+)
+WARNING = "warning: GPU 0 is in use"
+
+
+def target_of(backend: FakeBackend, home: Path, said: list[str]) -> Target:
+    return find_target(
+        "auto",
+        PlanResult(PLAN, (WARNING.removeprefix("warning: "),), ""),
+        Project(CLUSTER, home / "cluster.yaml", home),
+        [backend],
+        home / "runs",
+        say=said.append,
+    )
+
+
+def test_what_is_up_and_the_same_is_taken_as_it_is(tmp_path: Path) -> None:
+    up = FakeEnvironment(tmp_path, cluster_sha256=PLAN.cluster_sha256)
+    said: list[str] = []
+    target = target_of(FakeBackend(environment=up), tmp_path, said)
+    assert target.found is up
+    assert WARNING not in said
+
+
+def test_what_is_up_and_another_one_is_refused(tmp_path: Path) -> None:
+    up = FakeEnvironment(tmp_path, cluster_sha256="another")
+    with pytest.raises(InputError, match="lab down"):
+        target_of(FakeBackend(environment=up), tmp_path, [])
+
+
+def test_where_nothing_is_up_the_placement_is_heeded_and_leftovers_come_home(
+    tmp_path: Path,
+) -> None:
+    dead = FakeEnvironment(tmp_path / "volume")
+    (tmp_path / "volume").mkdir()
+    wanted = EXPERIMENTS["async"]
+    dead.submit(
+        Request(
+            run_id="20260101-0900-async-1a2b",
+            spec=RunSpec(
+                experiment=wanted.name, program=wanted.program, args=(), services=wanted.services
+            ),
+            cluster=PLAN.cluster_spec(),
+        )
+    )
+    for thread in dead.threads:
+        thread.join(30)
+    said: list[str] = []
+    target = target_of(Dead(environment=dead), tmp_path, said)
+    assert (target.found, said.count(WARNING)) == (None, 1)
+    (run,) = all_runs(tmp_path / "runs")
+    assert run.read().state is State.SUCCEEDED
+
+
+def test_a_boot_is_proved_before_anybody_relies_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    def prove(environment: Environment, plan: Plan, _say: Say) -> None:
+        assert environment is made
+        assert plan is PLAN
+        order.append("proved")
+
+    monkeypatch.setattr(targets, "prove", prove)
+    made = FakeEnvironment(tmp_path)
+    target = Target(Boots(made=made), PLAN, tmp_path, None)
+    assert target.boot(lambda: order.append("relied on"), lambda _line: None) is made
+    assert order == ["proved", "relied on"]
+
+    def odd(*_words: object) -> None:
+        raise LabError("worker-0 sees another card")
+
+    monkeypatch.setattr(targets, "prove", odd)
+    with pytest.raises(LabError, match="another card"):
+        target.boot(lambda: order.append("relied on"), lambda _line: None)
+    assert len(order) == 2
