@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from lab.formatting import band, compared, mean_of_runs
 from lab.reproduce.claims import GROUPS, NAMES, SOURCES, Group
-from lab.reproduce.numbers import band, compared, mean_of_runs
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 README: Final = ROOT / "README.md"

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lab.api.planning import AnyPath
+from lab.formatting import loss, share, whole
+from lab.formatting import seconds as _seconds
 from lab.run import store as run_store
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
 from lab.run.summary import Summary, read_summary
-from lab.run.tables import loss, share, whole
-from lab.run.tables import seconds as _seconds
 from lab.task.text import LONGEST_REASON, short, visible
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ from lab.backends.choose import AUTO, BACKENDS, LOCAL
 from lab.config import Cluster
 from lab.console import say
 from lab.errors import InputError, LabError
+from lab.formatting import seconds, whole
+from lab.formatting import share as percentage
 from lab.run.collect import View
 from lab.run.gpu_metrics import watched
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summary import Summary
-from lab.run.tables import seconds, whole
-from lab.run.tables import share as percentage
 from lab.run.view import brief
 from lab.service.batches import NoticeView
 from lab.service.outcome import check_succeeded

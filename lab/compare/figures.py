@@ -28,7 +28,7 @@ _NONE: Final = (None, "")
 Found = Mapping[str, tuple[float | None, str]]
 """Name to a figure, which may be NaN or infinite, None where it is not known, and its unit.
 
-Units are those of `lab.compare.forms`, and "" where nobody says.
+Units are those of `lab.formatting`, and "" where nobody says.
 """
 
 

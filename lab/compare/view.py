@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.compare.figures import Found, Row, rows
-from lab.compare.forms import figure, ratio, signed
 from lab.compare.making import differing
+from lab.formatting import figure, ratio, signed
 from lab.run.summary import Summary
 from lab.run.tables import PIPE_WIDTH, Cell, state_cell, table_of
 from lab.task.text import clipped, visible

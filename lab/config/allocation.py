@@ -10,7 +10,7 @@ from typing import Final
 
 from lab.config.diagnostics import Loc, Problem
 from lab.config.model import Cluster, Job, Node
-from lab.numbers import plural
+from lab.formatting import counted
 from lab.task.text import short
 
 PS: Final = "ps"
@@ -118,7 +118,7 @@ def unused(cluster: Cluster) -> list[str]:
     for name, node in cluster.nodes.items():
         used = {card for cards in deal(name, node, seats.get(name, ())) for card in cards}
         if idle := node.gpu_count - len(used):
-            lines.append(f"{name}: {idle} of {plural(node.gpu_count, 'GPU')} used by no task")
+            lines.append(f"{name}: {idle} of {counted(node.gpu_count, 'GPU')} used by no task")
     return lines
 
 
@@ -130,7 +130,7 @@ def _too_many(name: str, node: Node, own: Sequence[Seat]) -> AllocationError:
     return AllocationError(
         Problem(
             first.loc,
-            f"the tasks on {name} ask for {plural(totals[-1], 'GPU')} ({asked}) and it has "
+            f"the tasks on {name} ask for {counted(totals[-1], 'GPU')} ({asked}) and it has "
             f"{node.gpu_count}; give the node more, the tasks fewer, or say `share: true`",
         )
     )
@@ -139,10 +139,10 @@ def _too_many(name: str, node: Node, own: Sequence[Seat]) -> AllocationError:
 def _does_not_divide(name: str, node: Node, left: int, equal: Sequence[Seat]) -> AllocationError:
     tasks = _listed(seat.name for seat in equal)
     if left == 0:
-        message = f"none of the {plural(node.gpu_count, 'GPU')} of {name} is left for {tasks}"
+        message = f"none of the {counted(node.gpu_count, 'GPU')} of {name} is left for {tasks}"
     else:
         among = f"{len(equal)} tasks ({tasks})"
-        message = f"{plural(left, 'GPU')} of {name} cannot be divided equally among {among}"
+        message = f"{counted(left, 'GPU')} of {name} cannot be divided equally among {among}"
     mend = "; state the job's `gpus` (0 for tasks on the CPU), or say `share: true`"
     return AllocationError(Problem(equal[0].loc, message + mend))
 
@@ -155,7 +155,7 @@ def _check_sharing(name: str, node: Node, pool: int, shared: Sequence[Seat]) -> 
         )
     for seat in shared:
         if seat.asks is not None and seat.asks > pool:
-            asks = plural(seat.asks, "GPU")
+            asks = counted(seat.asks, "GPU")
             message = f"{seat.name} asks for {asks} and {name} has {pool} to share"
             raise AllocationError(Problem(seat.loc, message))
     # Every task takes the first ones, so the first GPU carries them all. The sum is exact: in

@@ -15,7 +15,7 @@ from lab.config.allocation import PS, AllocationError, Seat, deal, seats_by_node
 from lab.config.diagnostics import Problem
 from lab.config.model import MAX_PORT, MAX_TASKS, Cluster, Job, Node, Parts
 from lab.config.start_schedule import untimely
-from lab.numbers import plural
+from lab.formatting import counted
 from lab.task.experiments import EXPERIMENTS, misfit
 from lab.task.faults import parse, resolve
 from lab.task.text import short
@@ -172,7 +172,7 @@ def _box(parts: Cluster | Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]
         return
     asked = sum(node.gpu_count for node in nodes.values())
     if parts.box.gpus is not None and asked > parts.box.gpus:
-        message = f"the nodes ask for {plural(asked, 'GPU')} and the box has {parts.box.gpus}"
+        message = f"the nodes ask for {counted(asked, 'GPU')} and the box has {parts.box.gpus}"
         yield Problem(("box", "gpus"), message)
     if parts.box.cpus is not None:
         cpus = sum(node.cpus or 0 for node in nodes.values())

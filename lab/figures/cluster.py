@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from matplotlib.path import Path
 
+from lab.figures import style
 from lab.figures.placing import (
     CHIP_GAP,
     CHIP_HIGH,
@@ -31,20 +32,8 @@ from lab.figures.placing import (
     placed,
     text_wide,
 )
-from lab.figures.shape import ClusterShape, TaskShape, of_run
-from lab.figures.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PALE,
-    VERMILION,
-    plain,
-    sheet,
-    styled,
-)
-from lab.figures.topology import Topology, topology_of
+from lab.figures.shape import ClusterShape, Topology, of_run, topology_of
+from lab.formatting import counted
 
 if TYPE_CHECKING:
     from lab.figures.trace import Trace
@@ -63,7 +52,8 @@ _READ: Final = (
 _NODE: Final = "#f6f6f6"
 _FEW: Final = 12  # links that can be told apart at full strength
 
-_Point = tuple[float, float]
+_EDGE: Final[dict[str, Any]] = {"edgecolor": style.GREY, "linewidth": 1.5}
+
 _Chip = tuple[str, str]  # its two lines; the second may be empty
 
 
@@ -111,14 +101,14 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     return draw_shape(shape) if shape.tasks else None
 
 
-@styled
+@style.settings()
 def draw_shape(shape: ClusterShape) -> Figure:
     """Draw a cluster of at least one task."""
     nodes, wide, high = placed(shape)
     host = _host_label(shape)
     more = max(0.0, text_wide(host, NAME_SIZE) - wide)
     left, right = -0.35 - more / 2, wide + 0.35 + more / 2
-    figure = sheet(high + 1.1, right - left)
+    figure = style.sheet(high + 1.1, right - left)
     figure.set_layout_engine("none")
     ax = figure.add_axes((0, 0, 1, 1))
     ax.set_xlim(left, right)
@@ -143,10 +133,8 @@ def see(runs: Sequence[Trace]) -> list[str]:
     """What there is to be seen, sentence by sentence."""
     shape = of_run(runs[0].info)
     nodes = len({task.node for task in shape.tasks})
-    count = len(shape.tasks)
-    size = (
-        f"{count} task{'s' * (count > 1)} on {nodes} pseudo-node{'s' * (nodes > 1)} of one machine."
-    )
+    tasks = counted(len(shape.tasks), "task")
+    size = f"{tasks} on {counted(nodes, 'pseudo-node')} of one machine."
     same = {str(run.info.cluster) for run in runs}
     found = [f"{size} {_topology(shape).words}"]
     if len(same) > 1:
@@ -161,67 +149,44 @@ def _topology(shape: ClusterShape) -> Topology:
 
 def _host_label(shape: ClusterShape) -> str:
     gpus = len(shape.numbers)
-    parts = ["one host", f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "no GPU is used"]
+    parts = ["one host", counted(gpus, "GPU") if gpus else "no GPU is used"]
     if shape.backend:
-        parts.append(f"backend {plain(shape.backend)}")
+        parts.append(f"backend {style.plain(shape.backend)}")
     if len(shape.tasks) > MOST_TASKS:
         parts.append(f"{MOST_TASKS} of {len(shape.tasks):,} tasks are drawn")
-    name = f"{plain(shape.name)}: " if shape.name else ""
+    name = f"{style.plain(shape.name)}: " if shape.name else ""
     return name + ", ".join(parts)
 
 
 def _frame(ax: Axes, left: float, bottom: float, *, wide: float, high: float, face: str) -> None:
     """A frame with round corners, its size in inches."""
-    style = "round,pad=0,rounding_size=0.1"
-    ax.add_patch(
-        FancyBboxPatch(
-            (left, bottom),
-            wide,
-            high,
-            boxstyle=style,
-            edgecolor=GREY,
-            facecolor=face,
-            linewidth=1.5,
-        )
-    )
+    form = "round,pad=0,rounding_size=0.1"
+    frame = FancyBboxPatch((left, bottom), wide, high, boxstyle=form, facecolor=face, **_EDGE)
+    ax.add_patch(frame)
 
 
 def _node(ax: Axes, node: Node, numbers: Mapping[str, int], spots: dict[str, _Spot]) -> None:
     _frame(ax, node.left, node.bottom, wide=node.wide, high=node.high, face=_NODE)
+    left, top = node.left + PAD, node.bottom + node.high
     ax.text(
-        node.left + PAD, node.bottom + node.high - 0.22, label(node.name), fontsize=NAME_SIZE,
-        fontweight="bold", va="center", zorder=5,
-        bbox={"facecolor": _NODE, "edgecolor": "none", "pad": 1},
+        left, top - 0.22, label(node.name), fontsize=NAME_SIZE, fontweight="bold", va="center",
+        zorder=5, bbox={"facecolor": _NODE, "edgecolor": "none", "pad": 1},
     )  # fmt: skip
-    for task, left, top in node.spots():
-        _task(ax, task, left, top, node.task_wide)
-        chips = [("CPU:0", ""), *((f"GPU:{n}", f"#{numbers[g]}") for n, g in enumerate(task.gpus))]
-        bottom = _chips(ax, left, top - TASK_HIGH, node.task_wide, chips, colour=GREEN)
-        spots[task.name] = _Spot(left, left + node.task_wide, top, bottom, node.bottom)
     idle = [("unused", f"#{numbers[gpu]}") for gpu in node.idle]
-    _chips(
-        ax,
-        node.left + PAD,
-        node.bottom + node.high - HEAD + CHIP_GAP,
-        node.wide - 2 * PAD,
-        idle,
-        colour=PALE,
-    )
-
-
-def _task(ax: Axes, task: TaskShape, left: float, top: float, wide: float) -> None:
-    colour = VERMILION if task.serves else BLUE
-    ax.add_patch(Rectangle((left, top - TASK_HIGH), wide, TASK_HIGH, facecolor=colour, zorder=4))
-    lines = (
-        (task.name, 0.17, TASK_SIZE, "bold"),
-        (task.device_name, 0.42, LINE_SIZE, "normal"),
-        (task.address, 0.63, LINE_SIZE, "normal"),
-    )
-    for text, down, size, weight in lines:
-        ax.text(
-            left + wide / 2, top - down, label(text), color="white", ha="center", va="center",
-            fontsize=size, fontweight=weight, zorder=5,
-        )  # fmt: skip
+    _chips(ax, left, top - HEAD + CHIP_GAP, node.wide - 2 * PAD, idle, colour=style.PALE)
+    for task, left, top in node.spots():
+        wide, face = node.task_wide, style.VERMILION if task.serves else style.BLUE
+        lines = ((task.name, 0.17, TASK_SIZE), (task.device_name, 0.42, LINE_SIZE),
+                 (task.address, 0.63, LINE_SIZE))  # fmt: skip
+        _box(ax, left, top, wide=wide, high=TASK_HIGH, face=face)
+        for text, down, size in lines:
+            weight = "bold" if text == task.name else "normal"
+            _text(
+                ax, left + wide / 2, top - down, label(text), size=size, ink="white", weight=weight
+            )
+        chips = [("CPU:0", ""), *((f"GPU:{n}", f"#{numbers[g]}") for n, g in enumerate(task.gpus))]
+        bottom = _chips(ax, left, top - TASK_HIGH, wide, chips, colour=style.GREEN)
+        spots[task.name] = _Spot(left, left + wide, top, bottom, node.bottom)
 
 
 def _chips(
@@ -231,70 +196,66 @@ def _chips(
     shown = list(chips)
     if len(shown) > MOST_CHIPS:
         shown[MOST_CHIPS - 1 :] = [(f"{len(shown) - MOST_CHIPS + 1:,}", "more")]
-    columns = chips_a_row(wide)
     for place, (first, second) in enumerate(shown):
-        row, column = divmod(place, columns)
+        row, column = divmod(place, chips_a_row(wide))
         x = left + column * (CHIP_WIDE + CHIP_GAP)
-        y = top - (row + 1) * (CHIP_HIGH + CHIP_GAP)
+        y = top - row * (CHIP_HIGH + CHIP_GAP) - CHIP_GAP
         face = colour if second.startswith("#") else "white"
-        ax.add_patch(
-            Rectangle((x, y), CHIP_WIDE, CHIP_HIGH, facecolor=face, edgecolor=GREY, zorder=4)
-        )
-        ax.text(
-            x + CHIP_WIDE / 2, y + CHIP_HIGH / 2, f"{first}\n{second}".strip(), fontsize=8.5,
-            color="white" if face == GREEN else BLACK, ha="center", va="center", zorder=5,
-            linespacing=1.05,
-        )  # fmt: skip
+        ink = "white" if face == style.GREEN else style.BLACK
+        _box(ax, x, y, wide=CHIP_WIDE, high=CHIP_HIGH, face=face, edge=style.GREY)
+        text = f"{first}\n{second}".strip()
+        _text(ax, x + CHIP_WIDE / 2, y - CHIP_HIGH / 2, text, size=8.5, ink=ink)
     return top - chips_high(len(shown), wide)
+
+
+def _box(
+    ax: Axes, left: float, top: float, *, wide: float, high: float, face: str, edge: str = "none"
+) -> None:
+    at = (left, top - high)
+    ax.add_patch(Rectangle(at, wide, high, facecolor=face, edgecolor=edge, zorder=4))
+
+
+def _text(
+    ax: Axes, x: float, y: float, text: str, *, size: float, ink: str, weight: str = "normal"
+) -> None:
+    ax.text(
+        x, y, text, fontsize=size, color=ink, fontweight=weight, ha="center", va="center",
+        zorder=5,
+    )  # fmt: skip
 
 
 def _links(ax: Axes, topology: Topology, spots: Mapping[str, _Spot]) -> None:
     """Draw who talks to whom."""
     known = [(one, two) for one, two in topology.links if {one, two} <= spots.keys()]
+    looks: dict[str, Any] = {
+        "arrowstyle": "-|>" if topology.ring else "<|-|>",
+        "mutation_scale": 13,
+        "color": style.ORANGE,
+        "alpha": 0.9 if len(known) <= _FEW else 0.35,
+        "linewidth": 1.8,
+        "zorder": 3,
+        "shrinkA": 1,
+        "shrinkB": 1,
+    }
     for one, two in known:
-        start, end = spots[one], spots[two]
-        if topology.ring and start.is_far(end):
-            way: dict[str, Any] = {"path": _around(start, end)}
-        else:
-            ends, bend = _way(start, end)
-            way = {"posA": ends[0], "posB": ends[1], "connectionstyle": bend}
-        ax.add_patch(
-            FancyArrowPatch(
-                **way,
-                arrowstyle="-|>" if topology.ring else "<|-|>",
-                mutation_scale=13,
-                color=ORANGE,
-                alpha=0.9 if len(known) <= _FEW else 0.35,
-                linewidth=1.8,
-                zorder=3,
-                shrinkA=1,
-                shrinkB=1,
-            )
-        )
+        way = _way(spots[one], spots[two], ring=topology.ring)
+        ax.add_patch(FancyArrowPatch(**way, **looks))
 
 
-def _around(start: _Spot, end: _Spot) -> Path:
-    """From one task to another below all that lies between them, and below their nodes."""
-    under = start.floor - 0.15
-    points = [(start.aside, start.bottom), (start.aside, under), (end.aside, under)]
-    return Path([*points, (end.aside, end.bottom)])
-
-
-def _way(start: _Spot, end: _Spot) -> tuple[tuple[_Point, _Point], str]:
-    """Where the line between two tasks begins and ends, and how it bends."""
+def _way(start: _Spot, end: _Spot, *, ring: bool) -> dict[str, Any]:
+    """Where the line between two tasks runs, as an arrow's arguments."""
     if not start.is_level(end):
-        ends = [
-            (one.middle, one.bottom if one.top > two.top else one.top)
-            for one, two in ((start, end), (end, start))
-        ]
-        return (ends[0], ends[1]), "arc3"
+        first, last = (start.bottom, end.top) if start.top > end.top else (start.top, end.bottom)
+        return {"posA": (start.middle, first), "posB": (end.middle, last)}
     right = end.left > start.left
     if not start.is_far(end):  # side by side
         y = start.top - TASK_HIGH / 2
-        sides = (start.right, end.left) if right else (start.left, end.right)
-        return ((sides[0], y), (sides[1], y)), "arc3"
+        first, last = (start.right, end.left) if right else (start.left, end.right)
+        return {"posA": (first, y), "posB": (last, y)}
     # Below all that lie between.
-    return (
-        (start.aside, start.bottom),
-        (end.aside, end.bottom),
-    ), f"arc3,rad={'' if right else '-'}0.16"
+    ends = (start.aside, start.bottom), (end.aside, end.bottom)
+    if ring:  # and below their nodes
+        under = start.floor - 0.15
+        return {"path": Path([ends[0], (start.aside, under), (end.aside, under), ends[1]])}
+    bend = f"arc3,rad={'' if right else '-'}0.16"
+    return {"posA": ends[0], "posB": ends[1], "connectionstyle": bend}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 
-from lab.figures import marks, overlay
+from lab.figures.panels import draw_groups, finish, groups, panels, read_groups, workers
 from lab.figures.series import Floats, every, smoothed, window_for
-from lab.figures.style import Look, legend, logarithmic, look, plain, sheet, styled, thousands
+from lab.figures.style import Look, logarithmic, plain, settings, thousands
 from lab.figures.trace import Trace, grouped
 
 NAME: Final = "loss"
@@ -34,22 +34,15 @@ _MANY: Final = 300  # points of a worker that lie on one another
 _SPREAD: Final = 4  # a loss that changes by that factor is drawn on a logarithmic axis
 
 
-@dataclass(frozen=True, slots=True)
-class _Panel:
-    """One of the axes that the loss is drawn against."""
-
-    column: str
-    label: str
-
-
-_PANELS: Final = (
-    _Panel("global_step", "global step (updates)"),
-    _Panel("seconds", "wall time (s)"),
-    _Panel("images", "images seen by all workers"),
-)
+_COLUMNS: Final = {
+    "global_step": "global step (updates)",
+    "seconds": "wall time (s)",
+    "images": "images seen by all workers",
+}
+"""The columns that the loss is drawn against, and their labels."""
 
 
-@styled
+@settings()
 def draw(runs: Sequence[Trace]) -> Figure | None:
     """Draw the loss of one run worker by worker, and of several runs as one line each.
 
@@ -59,17 +52,17 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     Returns:
         The figure; None where no record holds a loss.
     """
-    panels = [panel for panel in _PANELS if _has(runs, panel)]
-    if not panels:
+    columns = [each for each in _COLUMNS if any(len(_points(run.steps, each)[0]) for run in runs)]
+    if not columns:
         return None
-    figure = sheet(4.8 + (marks.room(runs[0].marks) if len(runs) == 1 else 0))
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for ax, panel in zip(axes, panels, strict=True):
+    figure, axes = panels(runs, 4.8, 1, len(columns), share_y=True)
+    for ax, column in zip(axes, columns, strict=True):
         if len(runs) == 1:
-            _workers(ax, runs[0], panel)
+            for task, style in workers(runs[0]):
+                _line(ax, *_points(runs[0].of(task), column), style, plain(task))
         else:
-            _groups(ax, grouped(runs), panel)
-        ax.set_xlabel(runs[0].clock if panel.column == "seconds" else panel.label)
+            draw_groups(ax, runs, partial(_pooled, column=column))
+        ax.set_xlabel(runs[0].clock if column == "seconds" else _COLUMNS[column])
         ax.set_xlim(left=0)
         thousands(ax, "x")
         ax.locator_params(axis="x", nbins=4)
@@ -82,14 +75,13 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
         )
         axes[0].set_ylim(0.85 * np.nanmin(drawn), 1.15 * np.nanmax(drawn))
     # After the limits, which are taken from all lines that are there.
-    for ax, panel in zip(axes, panels, strict=True):
-        _mark_lost(ax, runs, panel)
-        if len(runs) == 1 and panel.column == "seconds":
-            marks.draw(ax, runs[0].marks)
-    legend(figure, axes[0].get_legend_handles_labels()[0])
-    if len(runs) == 1:
-        marks.note(figure, runs[0].marks)
-    return figure
+    for ax, column in zip(axes, columns, strict=True):
+        for style, _, steps in _all_lost(runs):
+            where = float(steps[column].iloc[0])
+            if np.isfinite(where):
+                ax.axvline(where, color=style.colour, linestyle=":", linewidth=1.5)
+    timed = [ax for ax, column in zip(axes, columns, strict=True) if column == "seconds"]
+    return finish(figure, runs, timed)
 
 
 def read(runs: Sequence[Trace]) -> str:
@@ -99,7 +91,7 @@ def read(runs: Sequence[Trace]) -> str:
         window = window_for(max(len(run.steps) for run in runs))
         return (
             f"{_PANELS_READ} Lines are means over {window} neighbouring records."
-            f"{overlay.read(runs)}{_ASK}"
+            f"{read_groups(runs)}{_ASK}"
         )
     step = every(most)
     drawn = f" (each {_th(step)} is drawn)" if step > 1 else ""
@@ -126,70 +118,45 @@ def see(runs: Sequence[Trace]) -> list[str]:
             f"From {begin} on, no loss of {who} can be drawn (dotted line): it is NaN, infinite,"
             " huge or missing."
         )
-    missing = sum(int(np.isnan(run.column("loss")).sum()) for run in runs)
+    missing = sum(int(run.steps["loss"].isna().sum()) for run in runs)
     if missing:
         found.append(f"{missing:,} records hold no loss that could be drawn.")
     return found
 
 
-def _has(runs: Sequence[Trace], panel: _Panel) -> bool:
-    return any((~np.isnan(run.column("loss") + run.column(panel.column))).any() for run in runs)
-
-
-def _points(steps: Mapping[str, object], panel: _Panel) -> tuple[Floats, Floats]:
+def _points(steps: pd.DataFrame, column: str) -> tuple[Floats, Floats]:
     """The place and the loss of those records that hold both, by x."""
-    x = np.asarray(steps[panel.column], np.float64)
-    y = np.asarray(steps["loss"], np.float64)
-    there = ~np.isnan(x + y)
-    order = np.argsort(x[there], kind="stable")
-    return x[there][order], y[there][order]
+    there = steps[[column, "loss"]].dropna().sort_values(column, kind="stable")
+    return np.asarray(there[column], np.float64), np.asarray(there["loss"], np.float64)
 
 
 def _lost(run: Trace) -> dict[str, pd.DataFrame]:
     """Tasks to their last records, where these hold no loss any more: a training that diverged."""
-    found = {}
+    tails = {}
     for task in run.workers:
         steps = run.of(task)
-        there = np.flatnonzero(~np.isnan(np.asarray(steps["loss"], np.float64)))
-        last = there[-1] + 1 if len(there) else 0
-        if 0 < last < len(steps):
-            found[task] = steps.iloc[last:]
-    return found
+        last = steps["loss"].last_valid_index()
+        if last is not None and last != steps.index[-1]:
+            tails[task] = steps.loc[last:].iloc[1:]
+    return tails
 
 
-def _all_lost(runs: Sequence[Trace]) -> Iterator[tuple[int, str, pd.DataFrame]]:
-    """The number of the line, the task's name, and its last records, which hold no loss."""
+def _all_lost(runs: Sequence[Trace]) -> Iterator[tuple[Look, str, pd.DataFrame]]:
+    """The look of the line, the task's name, and its last records, which hold no loss."""
     if len(runs) == 1:
+        looks = dict(workers(runs[0]))
         for task, steps in _lost(runs[0]).items():
-            yield runs[0].workers.index(task), plain(task), steps
+            yield looks[task], plain(task), steps
         return
-    for number, group in enumerate(grouped(runs).values()):
+    for style, group in groups(runs).values():
         for run in group:
             for task, steps in _lost(run).items():
-                yield number, f"{plain(task)} of {plain(run.label)}", steps
+                yield style, f"{plain(task)} of {plain(run.label)}", steps
 
 
-def _mark_lost(ax: Axes, runs: Sequence[Trace], panel: _Panel) -> None:
-    for number, _, steps in _all_lost(runs):
-        where = float(steps[panel.column].iloc[0])
-        if np.isfinite(where):
-            ax.axvline(where, color=look(number).colour, linestyle=":", linewidth=1.5)
-
-
-def _workers(ax: Axes, run: Trace, panel: _Panel) -> None:
-    for number, task in enumerate(run.workers):
-        x, y = _points(run.of(task), panel)  # type: ignore[arg-type]  # a frame, by its columns
-        _line(ax, x, y, look(number), plain(task))
-
-
-def _groups(ax: Axes, groups: Mapping[str, Sequence[Trace]], panel: _Panel) -> None:
-    for number, (name, runs) in enumerate(groups.items()):
-        overlay.draw(ax, number, name, [_pooled(run, panel) for run in runs])
-
-
-def _pooled(run: Trace, panel: _Panel) -> tuple[Floats, Floats]:
+def _pooled(run: Trace, column: str) -> tuple[Floats, Floats]:
     """The smoothed loss of all workers; those of the same moment count as one, by their mean."""
-    x, y = _points(run.steps, panel)  # type: ignore[arg-type]  # a frame, by its columns
+    x, y = _points(run.steps, column)
     moments, places = np.unique(x, return_inverse=True)
     if not len(moments):
         return x, y
@@ -213,22 +180,19 @@ def _line(ax: Axes, x: Floats, y: Floats, style: Look, label: str) -> None:
 
 
 def _is_steep(runs: Sequence[Trace]) -> bool:
-    losses = np.concatenate([run.column("loss") for run in runs])
-    losses = losses[~np.isnan(losses)]
+    losses = np.concatenate([run.values("loss") for run in runs])
     return bool((losses > 0).all() and losses.max() > _SPREAD * losses.min())
 
 
 def _ends(run: Trace) -> tuple[float, float]:
     """The smoothed loss at the begin and at the end."""
-    losses = run.column("loss")
-    losses = losses[~np.isnan(losses)]
-    line = smoothed(losses)
-    return (float(losses[0]), float(line[-1])) if len(losses) else (np.nan, np.nan)
+    losses = run.values("loss")
+    return (losses[0], smoothed(losses)[-1]) if len(losses) else (np.nan, np.nan)
 
 
 def _mean(values: Sequence[float]) -> str:
-    there = [value for value in values if not np.isnan(value)]
-    return f"{np.mean(there):.3g}" if there else "nothing"
+    mean = pd.Series(values).mean()
+    return "nothing" if np.isnan(mean) else f"{mean:.3g}"
 
 
 def _th(number: int) -> str:

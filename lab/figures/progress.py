@@ -9,9 +9,17 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.figures import marks, overlay
+from lab.figures.panels import (
+    begin_at_zero,
+    draw_groups,
+    finish,
+    groups,
+    panels,
+    read_groups,
+    workers,
+)
 from lab.figures.series import Floats
-from lab.figures.style import legend, look, plain, sheet, styled, thousands
+from lab.figures.style import plain, settings, thousands
 from lab.figures.trace import Trace, first_step, grouped
 
 NAME: Final = "progress"
@@ -30,47 +38,35 @@ _MARKERS: Final = 12  # on each line
 _TOGETHER_S: Final = 1.0
 
 
-@styled
+@settings()
 def draw(runs: Sequence[Trace]) -> Figure | None:
     """Draw steps over time, worker by worker for one run, run by run for several.
 
     Returns:
         The figure; None where no record holds a step.
     """
-    panels = [
-        (column, label)
-        for column, label in (
-            ("global_step", "global step"),
-            ("local_step", "a worker's own steps"),
-        )
-        if any((~np.isnan(run.column(column))).any() for run in runs)
-    ]
-    if not panels:
+    own = "a worker's own steps" if len(runs) == 1 else "own steps, a mean"
+    labels = {"global_step": "global step", "local_step": own}
+    columns = [column for column in labels if any(len(run.values(column)) for run in runs)]
+    if not columns:
         return None
-    figure = sheet(4.6 + (marks.room(runs[0].marks) if len(runs) == 1 else 0))
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for ax, (column, label) in zip(axes, panels, strict=True):
+    figure, axes = panels(runs, 4.6, 1, len(columns))
+    for ax, column in zip(axes, columns, strict=True):
         if len(runs) == 1:
             _workers(ax, runs[0], column)
-            ax.set_xlim(0, runs[0].end * 1.02 or 1)
-            marks.draw(ax, runs[0].marks)
         else:
             _groups(ax, runs, column)
-            ax.set_xlim(left=0)
+        begin_at_zero(ax, runs)
         ax.set_ylim(bottom=0)
-        ax.set_xlabel(runs[0].clock)
-        ax.set_ylabel(label if len(runs) == 1 or column == "global_step" else "own steps, a mean")
+        ax.set(xlabel=runs[0].clock, ylabel=labels[column])
         thousands(ax)
         ax.locator_params(axis="x", nbins=6)
-    legend(figure, axes[0].get_legend_handles_labels()[0])
-    if len(runs) == 1:
-        marks.note(figure, runs[0].marks)
-    return figure
+    return finish(figure, runs, axes)
 
 
 def read(runs: Sequence[Trace]) -> str:
     """How to read the figure."""
-    return _READ_ONE if len(runs) == 1 else _READ_SEVERAL + overlay.read(runs)
+    return _READ_ONE if len(runs) == 1 else _READ_SEVERAL + read_groups(runs)
 
 
 def see(runs: Sequence[Trace]) -> list[str]:
@@ -123,8 +119,8 @@ def line_of(run: Trace, column: str) -> tuple[Floats, Floats]:
 
 
 def _workers(ax: Axes, run: Trace, column: str) -> None:
-    for number, task in enumerate(run.workers):
-        style, rows = look(number), run.of(task).dropna(subset=[column])
+    for number, (task, style) in enumerate(workers(run)):
+        rows = run.of(task).dropna(subset=[column])
         spacing = max(1, len(rows) // _MARKERS)
         ax.plot(
             rows["seconds"], rows[column], color=style.colour, linestyle=style.line,
@@ -134,10 +130,10 @@ def _workers(ax: Axes, run: Trace, column: str) -> None:
 
 
 def _groups(ax: Axes, runs: Sequence[Trace], column: str) -> None:
-    for number, (name, group) in enumerate(grouped(runs).items()):
-        overlay.draw(ax, number, name, [line_of(run, column) for run in group])
+    draw_groups(ax, runs, lambda run: line_of(run, column))
+    for style, group in groups(runs).values():
         for mark in (mark for run in group for mark in run.marks):
             ax.plot(
-                [mark.begin], [0], marker="^", color=look(number).colour, markersize=10,
+                [mark.begin], [0], marker="^", color=style.colour, markersize=10,
                 clip_on=False, linestyle="", zorder=5,
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Arithmetic behind lines: smoothing, thinning, rates, and a mean over runs with its interval."""
+"""Arithmetic behind lines: smoothing, thinning, rates, and several runs as one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
-Floats = npt.NDArray[np.float64]
+from lab.statistics import Floats, mean_with_ci
 
-CONFIDENCE: Final = 0.95
+__all__ = ["Floats", "every", "rates", "smoothed", "together", "window_for"]
 
 MOST_POINTS: Final = 1500
 """More raw points than that of one line are thinned: each covers others anyway."""
@@ -60,25 +59,6 @@ def rates(seconds: Floats, counts: Floats, bins: int = _BINS) -> tuple[Floats, F
     return (edges[:-1] + edges[1:]) / 2, np.diff(reached) / np.diff(edges)
 
 
-def interval(values: Floats) -> tuple[Floats, Floats]:
-    """The mean over runs, and half of its 95% interval by Student's t.
-
-    Args:
-        values: By run and place, [runs, places].
-
-    Returns:
-        Both, [places]; of a single run the interval is NaN.
-    """
-    runs = len(values)
-    if runs < 2:  # noqa: PLR2004
-        return values.mean(axis=0), np.full(values.shape[1:], np.nan)
-    # Imported here: a report of one run needs no SciPy.
-    from scipy.special import stdtrit  # noqa: PLC0415
-
-    t = float(stdtrit(runs - 1, (1 + CONFIDENCE) / 2))
-    return values.mean(axis=0), t * values.std(axis=0, ddof=1) / math.sqrt(runs)
-
-
 def together(curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats, Floats] | None:
     """Curves of several runs as one, where all of them have values.
 
@@ -95,4 +75,4 @@ def together(curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats, F
     if low >= high:
         return None
     grid = np.linspace(low, high, _GRID)
-    return (grid, *interval(np.array([np.interp(grid, x, y) for x, y in whole])))
+    return (grid, *mean_with_ci([np.interp(grid, x, y) for x, y in whole]))

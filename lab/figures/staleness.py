@@ -12,9 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from lab.figures.series import Floats, interval
-from lab.figures.style import BLACK, legend, look, plain, sheet, styled
+from lab.figures.style import BLACK, legend, look, plain, settings, sheet
 from lab.figures.trace import Trace, grouped, has_repeats
+from lab.statistics import Floats, mean_with_ci
 
 NAME: Final = "staleness"
 TITLE: Final = "Staleness of the gradients"
@@ -32,7 +32,7 @@ _TAIL: Final = 0.98  # of all steps lie to the left of the last bar, which holds
 _MOST_BARS: Final = 25
 
 
-@styled
+@settings()
 def draw(runs: Sequence[Trace]) -> Figure | None:
     """Draw a histogram for each worker of one run, or for each group of several.
 
@@ -82,21 +82,17 @@ def see(runs: Sequence[Trace]) -> list[str]:
 
 def _panels(runs: Sequence[Trace]) -> list[tuple[str, list[Floats]]]:
     """A name, and the staleness of each run that belongs to it."""
-    if len(runs) == 1:
-        run = runs[0]
-        each = [(task, np.asarray(run.of(task)["staleness"], float)) for task in run.workers]
-        there = [(task, values[~np.isnan(values)]) for task, values in each]
-        found = [(task, [values]) for task, values in there if len(values)]
-        if len(found) > _MOST_PANELS:
-            return [("all workers", [np.concatenate([one for _, (one,) in found])])]
-        return found
-    found = []
-    for name, group in grouped(runs).items():
-        values = [run.column("staleness") for run in group]
-        several = [one[~np.isnan(one)] for one in values]
-        if any(len(one) for one in several):
-            found.append((name, [one for one in several if len(one)]))
-    return found[:_MOST_PANELS]
+    if len(runs) > 1:
+        found = {
+            name: [values for run in group if len(values := run.values("staleness"))]
+            for name, group in grouped(runs).items()
+        }
+        return [(name, several) for name, several in found.items() if several][:_MOST_PANELS]
+    each = [(task, runs[0].values("staleness", task)) for task in runs[0].workers]
+    there = [(task, [values]) for task, values in each if len(values)]
+    if len(there) > _MOST_PANELS:
+        return [("all workers", [runs[0].values("staleness")])]
+    return there
 
 
 def _last_bar(values: Floats) -> int:
@@ -108,7 +104,7 @@ def _histogram(ax: Axes, several: Sequence[Floats], last: int, colour: str) -> N
     """Bars from 0 to the last, which holds all that lies beyond."""
     edges = np.arange(last + 2) - 0.5
     shares = [np.histogram(np.clip(np.round(one), 0, last), edges)[0] / len(one) for one in several]
-    height, half = interval(100 * np.array(shares))
+    height, half = mean_with_ci(100 * np.array(shares))
     ax.bar(np.arange(last + 1), height, color=colour, width=0.8)
     if not np.isnan(half).any():
         ax.errorbar(np.arange(last + 1), height, half, linestyle="", color=BLACK, capsize=3)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, cast
 
 import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from lab.figures import CREATOR
-from lab.numbers import fixed
 from lab.task.text import clipped
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 # The palette by M. Okabe and K. Ito, "Color Universal Design" (2008), without its yellow, which a
 # projector loses on white.
@@ -89,29 +83,18 @@ def look(number: int) -> Look:
     )
 
 
-def _settings() -> Any:  # noqa: ANN401  (matplotlib names each of its keys in a type)
-    return {**cast("dict[str, Any]", mpl.rcParamsDefault), **_SETTINGS}
-
-
 @contextmanager
 def settings() -> Iterator[None]:
-    """The defaults of matplotlib, and ours, whatever a matplotlibrc of the user's says."""
+    """The defaults of matplotlib, and ours, whatever a matplotlibrc of the user's says.
+
+    `@settings()` has a function draw with them.
+    """
     # It would say on stderr that it makes its list of fonts, and which letters they lack.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    with mpl.rc_context(_settings()), warnings.catch_warnings():
+    every: Any = {**cast("dict[str, Any]", mpl.rcParamsDefault), **_SETTINGS}
+    with mpl.rc_context(every), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         yield
-
-
-def styled(draw: Callable[P, T]) -> Callable[P, T]:
-    """Has a function draw with these settings."""
-
-    @functools.wraps(draw)
-    def drawing(*args: P.args, **kwargs: P.kwargs) -> T:
-        with settings():
-            return draw(*args, **kwargs)
-
-    return drawing
 
 
 def sheet(height: float, width: float = WIDE) -> Figure:
@@ -128,9 +111,9 @@ def legend(figure: Figure, handles: Sequence[Artist]) -> None:
     figure.legend(handles=list(handles), loc="outside upper center", ncols=columns)
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Figure, software: str | None = None) -> bytes:
     """The figure as a PNG; the same figure gives the same bytes."""
-    return _saved(figure, "png", {"Software": None}, dpi=_DPI)
+    return _saved(figure, "png", {"Software": software}, dpi=_DPI)
 
 
 def svg(figure: Figure) -> bytes:
@@ -156,9 +139,8 @@ def logarithmic(axes: Axes) -> None:
     """A logarithmic y axis whose numbers are written out."""
     axes.set_yscale("log")
     # matplotlib would write them as formulas.
-    form = FuncFormatter(lambda value, _place: _label(value, *axes.get_ylim()))
-    axes.yaxis.set_major_formatter(form)
-    axes.yaxis.set_minor_formatter(form)
+    for set_form in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        set_form(lambda value, _place: _label(value, *axes.get_ylim()))
     axes.grid(visible=True, which="minor", axis="y", color=PALE, linewidth=0.5)
 
 
@@ -172,13 +154,8 @@ def _label(value: float, low: float, high: float) -> str:
     return f"{value:g}" if f"{value:.0e}"[0] in wanted else ""
 
 
-def rate(value: float) -> str:
-    """So many a second, as precise as it is of use: two digits where it is below 10."""
-    return f"{value:.1f}" if 1 <= value < 9.95 else f"{value:.2g}" if value < 1 else fixed(value, 0)  # noqa: PLR2004
-
-
 def thousands(axes: Axes, which: str = "both") -> None:
     """Numbers of many digits get a comma for each thousand; millions are written with an M."""
-    form = FuncFormatter(lambda value, _place: _counted(value))
     for name in ("x", "y") if which == "both" else (which,):
-        getattr(axes, f"{name}axis").set_major_formatter(form)
+        axis = getattr(axes, f"{name}axis")
+        axis.set_major_formatter(lambda value, _place: _counted(value))

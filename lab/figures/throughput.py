@@ -9,11 +9,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.figures import marks, overlay
+from lab.figures.panels import (
+    begin_at_zero,
+    draw_groups,
+    finish,
+    groups,
+    panels,
+    read_groups,
+    workers,
+)
 from lab.figures.progress import line_of
-from lab.figures.series import rates, smoothed
-from lab.figures.style import BLACK, legend, look, plain, rate, sheet, styled, thousands
+from lab.figures.series import Floats, rates, smoothed
+from lab.figures.style import BLACK, look, plain, settings, thousands
 from lab.figures.trace import Trace, grouped
+from lab.formatting import pace
 
 NAME: Final = "throughput"
 TITLE: Final = "Throughput, and use of the GPUs"
@@ -31,7 +40,7 @@ _GPU_READ: Final = (
 )
 
 
-@styled
+@settings()
 def draw(runs: Sequence[Trace]) -> Figure | None:
     """Draw steps per second over time, above the use of the cards where there are samples.
 
@@ -41,34 +50,24 @@ def draw(runs: Sequence[Trace]) -> Figure | None:
     if not any(run.has_a_second_record for run in runs):
         return None
     has_gpus = any(len(run.samples) for run in runs)
-    noted = marks.room(runs[0].marks) if len(runs) == 1 else 0
-    figure = sheet((6.6 if has_gpus else 4.4) + noted)
-    axes = figure.subplots(2 if has_gpus else 1, 1, sharex=True, squeeze=False)[:, 0]
+    figure, axes = panels(runs, 6.6 if has_gpus else 4.4, 2 if has_gpus else 1)
     if len(runs) == 1:
         _workers(axes[0], runs[0])
     else:
-        _groups(axes[0], runs)
+        draw_groups(axes[0], runs, lambda run: _rates(run) if run.has_a_second_record else None)
     axes[0].set_ylabel("steps per second")
     axes[0].set_ylim(0, 1.08 * max(axes[0].dataLim.y1, 0) or 1)
     thousands(axes[0], "y")
     if has_gpus:
         _cards(axes[1], runs)
-    if len(runs) == 1:
-        axes[0].set_xlim(0, runs[0].end * 1.02 or 1)
-        for place, ax in enumerate(axes):
-            marks.draw(ax, runs[0].marks, numbers=place == 0)
-    else:
-        axes[0].set_xlim(left=0)
+    begin_at_zero(axes[0], runs)
     axes[-1].set_xlabel(runs[0].clock)
-    legend(figure, axes[0].get_legend_handles_labels()[0])
-    if len(runs) == 1:
-        marks.note(figure, runs[0].marks)
-    return figure
+    return finish(figure, runs, axes)
 
 
 def read(runs: Sequence[Trace]) -> str:
     """How to read the figure."""
-    steps = _READ_ONE if len(runs) == 1 else _READ_SEVERAL + overlay.read(runs)
+    steps = _READ_ONE if len(runs) == 1 else _READ_SEVERAL + read_groups(runs)
     return steps + (_GPU_READ if any(len(run.samples) for run in runs) else "")
 
 
@@ -83,7 +82,7 @@ def see(runs: Sequence[Trace]) -> list[str]:
                 paces.append((steps[-1] - steps[0]) / (seconds[-1] - seconds[0]))
         if paces:
             who = f"{name}: " if len(runs) > 1 else ""
-            found.append(f"{who}{rate(float(np.mean(paces)))} global steps a second on average.")
+            found.append(f"{who}{pace(float(np.mean(paces)))} global steps a second on average.")
         else:
             found.append(f"{name}: not drawn, no worker has two records of a step.")
     if not any(len(run.samples) for run in runs):
@@ -91,10 +90,14 @@ def see(runs: Sequence[Trace]) -> list[str]:
     return found
 
 
+def _rates(run: Trace) -> tuple[Floats, Floats]:
+    return rates(*line_of(run, "global_step"))
+
+
 def _workers(ax: Axes, run: Trace) -> None:
-    ax.plot(*rates(*line_of(run, "global_step")), color=BLACK, linewidth=3, label="global steps")
-    for number, task in enumerate(run.workers):
-        rows, style = run.of(task).dropna(subset=["local_step"]), look(number)
+    ax.plot(*_rates(run), color=BLACK, linewidth=3, label="global steps")
+    for task, style in workers(run):
+        rows = run.of(task).dropna(subset=["local_step"])
         x, y = rates(np.asarray(rows["seconds"], float), np.asarray(rows["local_step"], float))
         spacing = max(1, len(x) // 10)
         ax.plot(
@@ -103,31 +106,20 @@ def _workers(ax: Axes, run: Trace) -> None:
         )  # fmt: skip
 
 
-def _groups(ax: Axes, runs: Sequence[Trace]) -> None:
-    for number, (name, group) in enumerate(grouped(runs).items()):
-        told = [run for run in group if run.has_a_second_record]
-        overlay.draw(ax, number, name, [rates(*line_of(run, "global_step")) for run in told])
-
-
 def _cards(ax: Axes, runs: Sequence[Trace]) -> None:
     """The use of each task's cards in a run; of each run's cards where there are several runs."""
-    lines = []
     if len(runs) == 1:
-        samples = runs[0].samples
-        order = [task for task in runs[0].info.task_names() if task in set(samples["task"])]
-        lines = [
-            (number, plain(task), samples[samples["task"] == task])
-            for number, task in enumerate(order)
-        ]
+        of_task = dict(list(runs[0].samples.groupby("task")))
+        sampled = [task for task in runs[0].info.task_names() if task in of_task]
+        looks = {**{task: look(n) for n, task in enumerate(sampled)}, **dict(workers(runs[0]))}
+        lines = [(looks[task], plain(task), of_task[task]) for task in sampled]
     else:
-        for number, (name, group) in enumerate(grouped(runs).items()):
-            labels = [plain(name, 60), *["_again"] * len(group)]
-            lines += [
-                (number, label, run.samples) for label, run in zip(labels, group, strict=False)
-            ]
-    looks = {task: look(number) for number, task in enumerate(runs[0].workers)}
-    for number, label, rows in lines:
-        style = looks.get(label, look(number)) if len(runs) == 1 else look(number)
+        lines = [
+            (style, "_again" if number else plain(name, 60), run.samples)
+            for name, (style, group) in groups(runs).items()
+            for number, run in enumerate(group)
+        ]
+    for style, label, rows in lines:
         mean = rows.groupby("seconds")["utilisation"].mean()
         ax.plot(
             mean.index, 100 * smoothed(np.asarray(mean, float)), color=style.colour,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Annotated, Final
 
+import msgspec
 import numpy as np
 import pandas as pd
 
-from lab.figures.series import Floats
+from lab.run.frame import STEPS
 from lab.run.run_info import RunInfo
+from lab.statistics import Floats
 
-_STEPS: Final = ("step", "epoch")
 _LARGEST: Final = 3.5e38  # a float32, as TensorFlow computes with
 _LONGEST_S: Final = 1e8  # three years: what claims to be further off is a broken clock
 _COLUMNS: Final = (
@@ -89,6 +91,11 @@ class Trace:
         """A column of all steps."""
         return np.asarray(self.steps[name], np.float64)
 
+    def values(self, name: str, task: str | None = None) -> Floats:
+        """The numbers of a column that there are, of all tasks or of one."""
+        steps = self.steps if task is None else self.of(task)
+        return np.asarray(steps[name].dropna(), np.float64)
+
     @property
     def end(self) -> float:
         """The last moment that anything tells of, in seconds of the run."""
@@ -112,7 +119,7 @@ def steps_of(info: RunInfo, records: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     Returns:
         The table that `Trace.steps` describes, and how many records have no usable time.
     """
-    rows = records[records["kind"].isin(_STEPS)]
+    rows = records[records["kind"].isin(STEPS)]
     table = pd.DataFrame(
         {name: _numbers(rows[name]) for name in _COLUMNS}, index=pd.RangeIndex(len(rows))
     )
@@ -174,23 +181,25 @@ def _images(steps: pd.DataFrame, batch_size: float, cards: Mapping[str, int]) ->
     return total + of_all
 
 
+class _Sample(msgspec.Struct):
+    """A line of `gpu.jsonl`, as far as it is drawn."""
+
+    task: str
+    gpu: str
+    time_unix: float
+    utilisation: Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 def samples_of(info: RunInfo, lines: Iterable[object]) -> pd.DataFrame:
     """The samples of `gpu.jsonl` on the run's clock; what is none is passed over."""
-    zero, rows = zero_of(info), []
+    rows = []
     for line in lines:
-        if not isinstance(line, dict):
-            continue
-        seconds, share = _number(line.get("time_unix")), _number(line.get("utilisation"))
-        task, gpu = line.get("task"), line.get("gpu")
-        if seconds is None or share is None or not 0 <= share <= 1:
-            continue
-        if isinstance(task, str) and isinstance(gpu, str) and abs(seconds - zero) < _LONGEST_S:
-            rows.append((task, gpu, seconds - zero, share))
+        with suppress(msgspec.ValidationError):
+            sample = msgspec.convert(line, _Sample)
+            seconds = sample.time_unix - zero_of(info)
+            if abs(seconds) < _LONGEST_S:
+                rows.append((sample.task, sample.gpu, seconds, sample.utilisation))
     return pd.DataFrame(rows, columns=["task", "gpu", "seconds", "utilisation"])
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and abs(value) < _LARGEST else None
 
 
 def first_step(steps: pd.DataFrame) -> float:

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from lab.figures import marks, style
-from lab.figures.series import Floats, interval
-from lab.figures.style import BLACK, BLUE, ORANGE, PALE, plain, sheet, styled
+from lab.figures.panels import begin_at_zero, finish, panels
+from lab.figures.style import BLACK, BLUE, ORANGE, PALE, plain, settings
 from lab.figures.trace import Trace, grouped, has_repeats
+from lab.statistics import Floats, mean_with_ci
 
 NAME: Final = "waiting"
 TITLE: Final = "Computing and waiting"
@@ -36,14 +36,14 @@ _READ_SEVERAL: Final = (
 _WHISKERS: Final = " Whiskers: the 95% interval of the whole over a group's runs."
 
 
-@styled
+@settings()
 def draw(runs: Sequence[Trace]) -> Figure | None:
     """Draw strips over time for one run, and bars for several.
 
     Returns:
         The figure; None where no record holds the time of a step.
     """
-    if not any((~np.isnan(run.column("step_time_s"))).any() for run in runs):
+    if not any(len(run.values("step_time_s")) for run in runs):
         return None
     return _strips(runs[0]) if len(runs) == 1 else _bars(runs)
 
@@ -57,43 +57,45 @@ def read(runs: Sequence[Trace]) -> str:
 
 def see(runs: Sequence[Trace]) -> list[str]:
     """What there is to be seen, sentence by sentence."""
-    drawn = [run for run in runs if _told([run])]
-    if not drawn:
+    told = {name: _told(group) for name, group in grouped(runs).items()}
+    if not any(told.values()):
         return []
-    if all(np.isnan(run.column("wait_time_s")).all() for run in drawn):
-        untold = [name for name, group in grouped(runs).items() if not _told(group)]
+    untold = {
+        name: f"{name}: not drawn, no record holds the time of a step."
+        for name, means in told.items()
+        if not means
+    }
+    drawn = [run for run in runs if _told([run])]
+    if not any(len(run.values("wait_time_s")) for run in drawn):
         return [
             "Nobody waits for other workers: no record holds a time of waiting.",
-            *(f"{name}: not drawn, no record holds the time of a step." for name in untold),
+            *untold.values(),
         ]
     if len(runs) == 1:
-        means = [(task, *_means(runs[0], task)) for task in runs[0].workers]
+        of_workers = [(task, *_means(runs[0], task)) for task in runs[0].workers]
         parts = [
             f"{task} waits {100 * wait / step:.0f}% of a step's {_ms(step)}"
-            for task, step, wait in means
+            for task, step, wait in of_workers
             if step > 0
         ]
         return [f"On average {', '.join(parts)}."]
     found = []
-    for name, group in grouped(runs).items():
-        told = _told(group)
-        if told:
-            step, wait = (float(np.mean(each)) for each in zip(*told, strict=True))
-            found.append(
-                f"{name}: {100 * wait / step:.0f}% of a step's {_ms(step)} is waiting, on average."
-            )
-        else:
-            found.append(f"{name}: not drawn, no record holds the time of a step.")
+    for name, means in told.items():
+        if name in untold:
+            found.append(untold[name])
+            continue
+        step, wait = np.mean(means, axis=0)
+        share = f"{100 * wait / step:.0f}% of a step's {_ms(step)}"
+        found.append(f"{name}: {share} is waiting, on average.")
     return found
 
 
 def _means(run: Trace, task: str | None = None) -> tuple[float, float]:
     """Mean time of a step, and of the waiting in it, in seconds; 0 where nothing tells."""
-    rows = run.steps if task is None else run.of(task)
-    step = np.asarray(rows["step_time_s"], float)
-    wait = np.nan_to_num(np.asarray(rows["wait_time_s"], float))
-    there = ~np.isnan(step)
-    return (float(step[there].mean()), float(wait[there].mean())) if there.any() else (0.0, 0.0)
+    rows = (run.steps if task is None else run.of(task)).dropna(subset=["step_time_s"])
+    if rows.empty:
+        return 0.0, 0.0
+    return float(rows["step_time_s"].mean()), float(rows["wait_time_s"].fillna(0.0).mean())
 
 
 def _told(group: Sequence[Trace]) -> list[tuple[float, float]]:
@@ -107,30 +109,27 @@ def _ms(seconds: float) -> str:
 
 def _strips(run: Trace) -> Figure:
     workers = run.workers[:_MOST_ROWS]
-    figure = sheet(1.4 + 0.75 * len(workers) + marks.room(run.marks))
-    ax = figure.subplots()
+    figure, (ax,) = panels([run], 1.4 + 0.75 * len(workers))
     for row, task in enumerate(workers):
         _strip(ax, run, task, len(workers) - 1 - row)
-    ax.set_xlim(0, run.end * 1.02 or 1)
+    begin_at_zero(ax, [run])
     ax.set_ylim(-0.2, len(workers))
     names = [plain(task) for task in reversed(workers)]
     ax.set_yticks([row + 0.4 for row in range(len(workers))], names)
     ax.set_xlabel(run.clock)
     ax.grid(visible=False, axis="y")
-    marks.draw(ax, run.marks)
-    marks.note(figure, run.marks)
-    waits = bool((run.steps["wait_time_s"] > 0).any())
-    style.legend(figure, _legend(waits=waits))
-    return figure
+    return finish(figure, [run], [ax], _legend([run]))
 
 
-def _legend(*, waits: bool) -> list[Patch]:
-    waiting = Patch(facecolor=ORANGE, hatch=_HATCH, edgecolor=BLACK, label="waits for others")
-    return [
-        Patch(facecolor=BLUE, label="reads, computes, sends"),
-        *([waiting] if waits else []),
-        Patch(facecolor=PALE, label="makes no steps"),
-    ]
+def _legend(runs: Sequence[Trace]) -> list[Patch]:
+    found = [Patch(facecolor=BLUE, label="reads, computes, sends")]
+    if any((run.steps["wait_time_s"] > 0).any() for run in runs):
+        found.append(
+            Patch(facecolor=ORANGE, hatch=_HATCH, edgecolor=BLACK, label="waits for others")
+        )
+    if len(runs) == 1:
+        found.append(Patch(facecolor=PALE, label="makes no steps"))
+    return found
 
 
 def _strip(ax: Axes, run: Trace, task: str, bottom: float) -> None:
@@ -199,11 +198,9 @@ def _folded(name: str) -> str:
 def _bars(runs: Sequence[Trace]) -> Figure:
     drawn = {name: told for name, group in grouped(runs).items() if (told := _told(group))}
     groups = list(drawn.items())[:_MOST_ROWS]
-    figure = sheet(1.6 + 0.7 * len(groups))
-    ax = figure.subplots()
-    waits = any((run.steps["wait_time_s"] > 0).any() for run in runs)
+    figure, (ax,) = panels(runs, 1.6 + 0.7 * len(groups))
     for row, (_, told) in enumerate(reversed(groups)):
-        (step, wait), (half, _) = interval(1000 * np.array(told))
+        (step, wait), (half, _) = mean_with_ci(1000 * np.array(told))
         ax.barh(row, step - wait, color=BLUE, height=0.6)
         ax.barh(
             row, wait, left=step - wait, color=ORANGE, hatch=_HATCH, edgecolor=BLACK, height=0.6
@@ -214,5 +211,4 @@ def _bars(runs: Sequence[Trace]) -> Figure:
     ax.set_xlabel("mean time of one step of a worker (ms)")
     ax.grid(visible=False, axis="y")
     ax.set_ylim(-0.6, len(groups) - 0.4)
-    style.legend(figure, _legend(waits=waits)[:-1])
-    return figure
+    return finish(figure, runs, handles=_legend(runs))

@@ -17,8 +17,8 @@ from typing import Final
 
 from lab.config.model import PROJECT
 from lab.errors import InputError
+from lab.formatting import counted
 from lab.gpu import Gpu, Inventory
-from lab.numbers import plural
 from lab.task.text import clipped, short
 from lab.units import memory_for_people
 
@@ -100,7 +100,7 @@ def found(inventory: Inventory) -> str:
     """What the box has, in words: `2 GPUs (2 x Card, 80 GiB), 16 CPUs and 64 GiB of memory`."""
     parts = [_cards(inventory.gpus)]
     if inventory.cpus is not None:
-        parts.append(plural(inventory.cpus, "CPU"))
+        parts.append(counted(inventory.cpus, "CPU"))
     if inventory.memory_bytes is not None:
         parts.append(f"{memory_for_people(inventory.memory_bytes)} of memory")
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
@@ -147,7 +147,7 @@ def propose(inventory: Inventory, name: str, wishes: Wishes, *, schema: str | No
 def summary(inventory: Inventory, wishes: Wishes) -> str:
     """What `propose` makes of a box, in words: `1 ps and 3 workers on 4 nodes`."""
     layout = _lay_out(inventory, wishes)
-    return f"{_tasks(layout)} on {plural(len(layout.nodes), 'node')}"
+    return f"{_tasks(layout)} on {counted(len(layout.nodes), 'node')}"
 
 
 def _lay_out(inventory: Inventory, wishes: Wishes) -> _Layout:
@@ -159,7 +159,7 @@ def _lay_out(inventory: Inventory, wishes: Wishes) -> _Layout:
     shares = bool(cards) and workers > len(cards)
     homes = wishes.nodes or _homes(len(cards), workers, wishes.ps)
     if homes > workers + wishes.ps:
-        tasks = f"{plural(workers, 'worker')} and {wishes.ps} ps"
+        tasks = f"{counted(workers, 'worker')} and {wishes.ps} ps"
         raise InputError(
             f"{homes} nodes are more than there are tasks ({tasks})", "ask for fewer --nodes"
         )
@@ -171,7 +171,7 @@ def _lay_out(inventory: Inventory, wishes: Wishes) -> _Layout:
     worker_names = names[for_ps:]
     if shares and len(worker_names) > len(cards):
         raise InputError(
-            f"{workers} workers share {plural(len(cards), 'GPU')},"
+            f"{workers} workers share {counted(len(cards), 'GPU')},"
             f" which {len(worker_names)} nodes cannot divide",
             "workers on different nodes cannot share a GPU: ask for fewer --nodes or --workers",
         )
@@ -194,7 +194,7 @@ def _lay_out(inventory: Inventory, wishes: Wishes) -> _Layout:
     hundredths = _FOR_WORKERS // max(Counter(placed).values()) if shares else 0
     if shares and hundredths == 0:
         raise InputError(
-            f"{workers} workers are too many to share {plural(len(cards), 'GPU')}",
+            f"{workers} workers are too many to share {counted(len(cards), 'GPU')}",
             f"ask for {_FOR_WORKERS} --workers for each GPU at most",
         )
     return _Layout(tuple(nodes), ps, tuple(placed), gpus_each, hundredths, len(cards) - first)
@@ -227,23 +227,23 @@ def _parts(amount: int, count: int) -> list[int]:
 
 
 def _explained(layout: _Layout) -> str:
-    text = f"It gives {_tasks(layout)} on {plural(len(layout.nodes), 'node')}."
+    text = f"It gives {_tasks(layout)} on {counted(len(layout.nodes), 'node')}."
     if layout.hundredths:
         text += (
             f" The workers of a node share its GPUs; each takes {layout.hundredths} % of the"
             " memory, and what is left is for the CUDA contexts."
         )
     elif layout.gpus_each:
-        text += f" A worker has {plural(layout.gpus_each, 'GPU')}, a ps needs none."
+        text += f" A worker has {counted(layout.gpus_each, 'GPU')}, a ps needs none."
     else:
         text += " All of them compute on CPUs."
     if layout.idle:
-        text += f" {plural(layout.idle, 'GPU')} stay idle, so that all workers have the same."
+        text += f" {counted(layout.idle, 'GPU')} stay idle, so that all workers have the same."
     return text
 
 
 def _tasks(layout: _Layout) -> str:
-    return f"{len(layout.ps)} ps and {plural(len(layout.workers), 'worker')}"
+    return f"{len(layout.ps)} ps and {counted(len(layout.workers), 'worker')}"
 
 
 def _node(node: _Node, *, by_id: bool) -> list[str]:
@@ -283,9 +283,9 @@ def _cards(gpus: Sequence[Gpu]) -> str:
     slices = sum(gpu.is_slice for gpu in gpus)
     counts = []
     if slices < len(gpus):
-        counts.append(plural(len(gpus) - slices, "GPU"))
+        counts.append(counted(len(gpus) - slices, "GPU"))
     if slices:
-        counts.append(plural(slices, "MIG slice"))
+        counts.append(counted(slices, "MIG slice"))
     kinds = Counter(kind for gpu in gpus if (kind := _kind(gpu)))
     named = ", ".join(f"{count} x {kind}" for kind, count in kinds.items())
     return " and ".join(counts) + (f" ({named})" if named else "")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 
 from lab.config.model import Node
-from lab.numbers import plural
+from lab.formatting import counted
 from lab.units import memory_for_people
 
 Near = tuple[tuple[int, ...], ...]
@@ -65,11 +65,11 @@ def share_out(
         limits = [want and min(want, size) for want, size in zip(wanted, sizes, strict=True)]
         sets = _sets(sizes, cpu_ids, near)
     elif cpu_ids is not None:
-        has = plural(len(cpu_ids), "CPU")
+        has = counted(len(cpu_ids), "CPU")
         notices.append(f"{has} for {len(homes)} tasks: CPU sets are left out")
         limits = [want and min(want, float(len(cpu_ids))) for want in wanted]
     if limits != wanted:
-        has = plural(len(cpu_ids or ()), "CPU")
+        has = counted(len(cpu_ids or ()), "CPU")
         notices.append(f"the nodes' CPU limits are clamped to the {has} of this box")
     memory, memory_notices = _memory(nodes, tasks_on, memory_bytes)
     notices += memory_notices

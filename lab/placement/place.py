@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from lab.config import Cluster, LinkSpec, Node
 from lab.config.allocation import deal, seats_by_node
 from lab.errors import InputError, LabError
+from lab.formatting import counted
 from lab.gpu import Gpu, Inventory
 from lab.gpu.model import SLICE
-from lab.numbers import plural
 from lab.placement.cpuset import Near, share_out
 from lab.placement.gpu_selection import choose
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
@@ -132,7 +132,7 @@ def _check_slices(job: str, index: int, ids: Sequence[str]) -> None:
     if not slices or len(ids) == 1:
         return
     whole = len(ids) - slices
-    parts = [f"{slices} MIG slice{'s'[: slices > 1]}", *([plural(whole, "GPU")] if whole else [])]
+    parts = [f"{slices} MIG slice{'s'[: slices > 1]}", *([counted(whole, "GPU")] if whole else [])]
     raise InputError(
         f"jobs.{job}.on.{index}: {job}-{index} would get {' and '.join(parts)}, and CUDA shows a"
         " process that has a MIG slice nothing beside that one",
@@ -232,9 +232,9 @@ def _check_size(cluster: Cluster, inventory: Inventory, whole: int) -> None:
     if needed > whole:
         cut = sum(gpu.is_slice for gpu in inventory.gpus)
         also = f" and {cut} MIG slices, which are given only by UUID" if cut else ""
-        has = plural(whole, "GPU") + also
+        has = counted(whole, "GPU") + also
         raise LabError(
-            f"{cluster.name!r} needs {plural(needed, 'GPU')}, and this box has {has}", WAYS_OUT
+            f"{cluster.name!r} needs {counted(needed, 'GPU')}, and this box has {has}", WAYS_OUT
         )
 
 

@@ -12,9 +12,8 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from lab.predict.answers import Answer, most_probable
-from lab.predict.evaluation import DigitScore
 from lab.predict.network import Shares
+from lab.predict.prediction import Answer, DigitScore, most_probable, percent
 from lab.run.tables import PIPE_WIDTH, table_of
 from lab.task.data import SIDE, Floats
 
@@ -63,7 +62,7 @@ class Screen:
         ranking = Table.grid(padding=(0, 2, 0, 0))
         for place, (digit, probability) in enumerate(most_probable(probabilities, 3)):
             style = "" if place else "bold"
-            cells = [str(digit), _exactly(probability).rjust(7)]
+            cells = [str(digit), percent(probability, 2).rjust(7)]
             if self._draws:
                 cells.append("█" * round(probability * _BAR))
             ranking.add_row(*(Text(cell, style) for cell in cells))
@@ -109,16 +108,9 @@ def _row(answer: Answer, place: int) -> tuple[str, ...]:
         str(place),
         str(answer.label),
         str(answer.predicted),
-        _exactly(answer.probability),
+        percent(answer.probability, 2),
         "wrong" if answer.wrong else "right",
     )
-
-
-def _exactly(share: float) -> str:
-    """A probability in hundredths of a percent; what is not certain is not called so."""
-    if 0.99995 <= share < 1:  # noqa: PLR2004
-        return ">99.99%"
-    return "<0.01%" if 0 < share < 0.00005 else f"{share:.2%}"  # noqa: PLR2004
 
 
 def _caption(answer: Answer) -> Text:

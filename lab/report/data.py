@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from lab.backends import Say
 from lab.figures.trace import Trace, samples_of, steps_of
 from lab.report.marking import marks_of, not_done
 from lab.run.frame import DAMAGED, records_frame
@@ -17,13 +16,8 @@ from lab.run.standing import Ask, told
 from lab.run.store import RunDir
 from lab.run.summarize import sum_up
 from lab.run.summary import Summary
-from lab.task.states import State
 
-_WHY: Final[Mapping[str, str]] = {
-    State.FAILED: "Why it failed",
-    State.LOST: "Why it was lost",
-    State.CANCELLED: "Why it was cancelled",
-}
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +28,18 @@ class Reported:
         run: Its directory.
         summary: What it came to.
         trace: What its figures are drawn from.
-        notes: What a reader has to know of it, a sentence each.
+        note: What is to be said of its state, or "".
+        damaged: A text for each damaged line among its records, with its place.
+        not_done: The faults that it was given and that no record tells of.
         learning_rate: What its tasks say that they train with; None where they do not.
     """
 
     run: RunDir
     summary: Summary
     trace: Trace
-    notes: tuple[str, ...]
+    note: str = ""
+    damaged: Sequence[str] = ()
+    not_done: Sequence[str] = ()
     learning_rate: float | None = None
 
     @property
@@ -76,34 +74,17 @@ def _read(run: RunDir, ask: Ask, say: Say) -> Reported:
     steps, left_out = steps_of(info, records)
     samples = samples_of(info, read_records(run.gpu_samples))
     trace = Trace(run.run_id, info.spec.experiment, info, steps, samples, (), left_out)
-    marks = marks_of(info, records, trace.end)
-    trace = replace(trace, marks=marks)
-    summary = sum_up(run, info, standing.statuses)
-    damaged: Sequence[str] = records.attrs.get(DAMAGED, ())
-    notes = tuple(_notes(trace, summary, damaged, standing.note))
+    marks = marks_of(trace, records)
     rates = records["learning_rate"].dropna()
-    return Reported(run, summary, trace, notes, float(rates.iloc[0]) if len(rates) else None)
-
-
-def _notes(trace: Trace, summary: Summary, damaged: Sequence[str], note: str) -> list[str]:
-    info, found = trace.info, []
-    if not info.state.ended:
-        found.append(f"It has not ended: all of this is how it stands now ({info.state}).")
-    if note:
-        found.append(f"{note[:1].upper()}{note[1:]}.")
-    if summary.reason:
-        found.append(f"{_WHY.get(summary.state, 'Its state')}: {summary.reason}.")
-    if summary.degraded:
-        found.append("It succeeded without all of its tasks.")
-    if summary.records_lost:
-        found.append(f"{summary.records_lost:,} records are missing, by their sequence numbers.")
-    if damaged:
-        found.append(f"Damaged lines among its records: {len(damaged):,}, the first: {damaged[0]}.")
-    if trace.left_out:
-        found.append(f"{trace.left_out:,} records have no usable time, and are not drawn.")
-    found += [f"No record tells of the fault that it was given: {text}." for text in
-              not_done(info, trace.marks)]  # fmt: skip
-    return found
+    return Reported(
+        run,
+        sum_up(run, info, standing.statuses),
+        replace(trace, marks=marks),
+        note=standing.note,
+        damaged=records.attrs.get(DAMAGED, ()),
+        not_done=not_done(info, marks),
+        learning_rate=float(rates.iloc[0]) if len(rates) else None,
+    )
 
 
 def by_group(runs: Sequence[Reported]) -> Mapping[str, list[Reported]]:
@@ -122,13 +103,12 @@ def group_names(runs: Sequence[RunInfo]) -> list[str]:
 
     A name is the experiment's, and whatever else tells its groups apart.
     """
-    traits = [_traits(info) for info in runs]
+    traits: dict[str, list[Mapping[str, str]]] = {}
+    for info in runs:
+        traits.setdefault(info.spec.experiment, []).append(_traits(info))
     names = []
-    for info, own in zip(runs, traits, strict=True):
-        same = [
-            other for each, other in zip(runs, traits, strict=True)
-            if each.spec.experiment == info.spec.experiment
-        ]  # fmt: skip
+    for info in runs:
+        own, same = _traits(info), traits[info.spec.experiment]
         keys = dict.fromkeys(key for other in same for key in other)
         differing = [key for key in keys if len({other.get(key) for other in same}) > 1]
         parts = [f"{key} {own[key]}" for key in differing if own.get(key)]
@@ -138,24 +118,17 @@ def group_names(runs: Sequence[RunInfo]) -> list[str]:
 
 def _traits(info: RunInfo) -> Mapping[str, str]:
     """All that makes a run what it is, as texts."""
-    given = {
-        name: _text(value)
-        for name, value in info.hyperparameters.items()
-        if name not in _NOT_COMPARED
-    }
-    workers = {job: str(len(tasks)) for job, tasks in info.cluster.items()}
-    cluster = {"cluster": info.cluster_file or info.cluster_sha256[:8]}
     return {
-        **{f"{job} tasks": count for job, count in workers.items()},
-        **cluster,
+        **{f"{job} tasks": str(len(tasks)) for job, tasks in info.cluster.items()},
+        "cluster": info.cluster_file or info.cluster_sha256[:8],
         "backend": info.backend,
         "faults": "; ".join(map(str, info.spec.faults)),
         "start": "; ".join(f"{task}: {when}" for task, when in info.spec.start.items()),
         "on failure": str(info.spec.on_failure),
         "data": info.spec.data_dir,
-        **given,
+        **{
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in info.hyperparameters.items()
+            if name not in _NOT_COMPARED
+        },
     }
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

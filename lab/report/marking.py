@@ -8,24 +8,22 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from lab.figures.trace import Mark, zero_of
+from lab.figures.trace import Mark, Trace, first_step, zero_of
 from lab.run.run_info import RunInfo
 from lab.task.faults import DONE, OVER, Fault, Kind, concrete
 from lab.task.text import short
 
 _LONGEST: Final = 160  # characters of a text
-_STEPS: Final = ("step", "epoch")
 
 
-def marks_of(info: RunInfo, records: pd.DataFrame, end: float) -> tuple[Mark, ...]:
+def marks_of(trace: Trace, records: pd.DataFrame) -> tuple[Mark, ...]:
     """Faults that were done, tasks that began late, programs that were started again.
 
     Args:
-        info: The run.
+        trace: The run; what nothing ends holds until its last moment.
         records: All of its records, as `lab.run.frame` reads them.
-        end: The last moment of the run, in seconds of it: what nothing ends holds until then.
     """
-    found = [*_faults(info, records, end), *_late_starts(info, records), *_restarts(info, records)]
+    found = [*_faults(trace, records), *_late_starts(trace), *_restarts(trace.info, records)]
     return tuple(sorted(found, key=lambda mark: (mark.begin, mark.task)))
 
 
@@ -44,8 +42,8 @@ def _events(info: RunInfo, records: pd.DataFrame) -> Iterator[tuple[str, float, 
             yield str(task), float(when), str(message)
 
 
-def _faults(info: RunInfo, records: pd.DataFrame, end: float) -> Iterator[Mark]:
-    events = list(_events(info, records))
+def _faults(trace: Trace, records: pd.DataFrame) -> Iterator[Mark]:
+    events, end = list(_events(trace.info, records)), trace.end
     over = [(task, when, text) for task, when, text in events if text.startswith(OVER)]
     for task, when, message in events:
         if not message.startswith(DONE):
@@ -73,29 +71,20 @@ def _told(text: str) -> Fault | None:
         return None
 
 
-def _late_starts(info: RunInfo, records: pd.DataFrame) -> Iterator[Mark]:
+def _late_starts(trace: Trace) -> Iterator[Mark]:
     """The first step of each task that was to start later than the others."""
-    for task, when in info.spec.start.items():
-        rows = records[(records["task"] == task) & records["kind"].isin(_STEPS)]
-        rows = rows[rows["time_unix"].notna()].head(1)
-        for _, row in rows.iterrows():
-            first = float(row["time_unix"]) - zero_of(info)
-            made, each = row["local_step"], row["step_time_s"]
-            if pd.notna(made) and pd.notna(each):
-                first -= float(made) * float(each)
-            if np.isfinite(first):
-                text = f"begins to train, as scheduled: {short(str(when), _LONGEST)}"
-                yield Mark(str(task), "late start", text, first)
+    for task, when in trace.info.spec.start.items():
+        steps = trace.of(str(task))
+        if len(steps):
+            text = f"begins to train, as scheduled: {short(str(when), _LONGEST)}"
+            yield Mark(str(task), "late start", text, first_step(steps))
 
 
 def _restarts(info: RunInfo, records: pd.DataFrame) -> Iterator[Mark]:
     """The first record of every further attempt."""
-    again = records[(records["attempt"] > 0).fillna(value=False).to_numpy(bool)]
-    for task in again["task"].unique():
-        of_task = again[again["task"] == task]
-        for attempt in sorted(set(of_task["attempt"].astype(int))):
-            rows = of_task[of_task["attempt"] == attempt]
-            begin = float(rows["time_unix"].min()) - zero_of(info)
-            if np.isfinite(begin):
-                text = f"its program is started again (attempt {attempt + 1})"
-                yield Mark(str(task), "new start", text, begin)
+    again = records[records["attempt"].fillna(0) > 0]
+    first = again.groupby(["task", "attempt"])["time_unix"].min().reset_index()
+    for task, attempt, begin in first.itertuples(index=False):
+        if np.isfinite(begin):
+            text = f"its program is started again (attempt {int(attempt) + 1})"
+            yield Mark(str(task), "new start", text, float(begin) - zero_of(info))

@@ -4,45 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from lab.report.command import command
 from lab.run.run_info import RunInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """One line of the provenance.
-
-    Attributes:
-        name: What it tells.
-        values: One text where it holds for all runs; otherwise run id to text.
-    """
-
-    name: str
-    values: str | Mapping[str, str]
-
-
-def origins(runs: Sequence[RunInfo], rates: Mapping[str, float | None]) -> list[Origin]:
+def origins(
+    runs: Sequence[RunInfo], rates: Mapping[str, float | None]
+) -> dict[str, str | dict[str, str]]:
     """What was the same for all runs, and what was not; what nothing is known of is left out.
 
     Args:
         runs: The runs.
         rates: Run id to the learning rate that its records tell, which counts where none was given.
+
+    Returns:
+        Name to one text where it holds for all runs, otherwise to a text of each run id.
     """
-    found = []
+    found: dict[str, str | dict[str, str]] = {}
     for name, tell in _TELLS.items():
-        texts = {
-            info.run_id: _hyperparameters(info, rates.get(info.run_id))
-            if tell is None
-            else tell(info)
-            for info in runs
-        }
-        if not any(texts.values()):
-            continue
-        same = len(set(texts.values())) == 1
-        found.append(Origin(name, next(iter(texts.values())) if same else texts))
+        texts = {info.run_id: tell(info, rates.get(info.run_id)) for info in runs}
+        if any(texts.values()):
+            several = set(texts.values())
+            found[name] = several.pop() if len(several) == 1 else texts
     return found
 
 
@@ -80,17 +65,17 @@ def _cluster(info: RunInfo) -> str:
     return ", ".join(part for part in (info.cluster_file, digest) if part)
 
 
-_TELLS: Final[Mapping[str, Callable[[RunInfo], str] | None]] = {
-    "command": command,
-    "program": lambda info: info.spec.program,
-    "started": _when,
-    "seed": lambda info: "" if info.seed is None else str(info.seed),
-    "hyperparameters": None,  # which the records, too, tell something of
-    "goes on from": lambda info: info.spec.resumed_from,
-    "git commit": _git,
-    "versions": lambda info: _pairs(info.versions),
-    "ran in": lambda info: _pairs(info.provenance),
-    "backend": lambda info: info.backend,
-    "cluster": _cluster,
-    "GPUs": lambda info: ", ".join(map(str, info.gpus)),
+_TELLS: Final[Mapping[str, Callable[[RunInfo, float | None], str]]] = {
+    "command": lambda info, _: command(info),
+    "program": lambda info, _: info.spec.program,
+    "started": lambda info, _: _when(info),
+    "seed": lambda info, _: "" if info.seed is None else str(info.seed),
+    "hyperparameters": _hyperparameters,
+    "goes on from": lambda info, _: info.spec.resumed_from,
+    "git commit": lambda info, _: _git(info),
+    "versions": lambda info, _: _pairs(info.versions),
+    "ran in": lambda info, _: _pairs(info.provenance),
+    "backend": lambda info, _: info.backend,
+    "cluster": lambda info, _: _cluster(info),
+    "GPUs": lambda info, _: ", ".join(map(str, info.gpus)),
 }

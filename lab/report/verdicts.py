@@ -11,27 +11,23 @@ from lab.errors import InputError
 from lab.task.text import short
 
 
-class Ours(msgspec.Struct, frozen=True):
-    """What was found here.
-
-    Attributes:
-        mean: The mean over runs.
-        low: The lower end of its interval, or None.
-        high: The upper end, or None.
-        n: Over how many runs.
-    """
-
-    mean: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n: int | None = None
-
-
 class Band(msgspec.Struct, frozen=True):
     """Where a value has to lie; an end that is None is open."""
 
     low: float | None = None
     high: float | None = None
+
+
+class Ours(Band, frozen=True):
+    """What was found here.
+
+    Attributes:
+        mean: The mean over runs; `low` and `high` are the ends of its interval, or None.
+        n: Over how many runs.
+    """
+
+    mean: float | None = None
+    n: int | None = None
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -73,15 +69,25 @@ class Verdicts(msgspec.Struct, frozen=True):
         name: What was reproduced: `book-async`.
         verdicts: One for each claim.
         source: What is reproduced, in words.
-        made: When it was judged.
         runs: The ids of the runs that were judged.
     """
 
     name: str
     verdicts: list[Verdict]
     source: str = ""
-    made: str | float = ""
     runs: list[str] = []
+
+    @property
+    def limits(self) -> list[str]:
+        """A line for each limit: the first claim that has it, how many more do, and the limit."""
+        limits: dict[str, list[str]] = {}
+        for each in self.verdicts:
+            if each.note:
+                limits.setdefault(each.note, []).append(each.words or each.claim)
+        return [
+            f"{claims[0]}{f' and {len(claims) - 1} more' * (len(claims) > 1)}: {limit}"
+            for limit, claims in limits.items()
+        ]
 
 
 def read_verdicts(path: Path) -> Verdicts:

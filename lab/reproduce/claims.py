@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -94,9 +94,9 @@ class Recipe:
     role: str
     experiment: str
     quick: str
-    flags: Mapping[str, Any]
-    quick_flags: Mapping[str, Any]
-    start: Mapping[str, str]
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    quick_flags: Mapping[str, Any] = field(default_factory=dict)
+    start: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
     repeats: int | None = None
     workers: int | None = None
@@ -124,50 +124,37 @@ class Source:
 def load(name: str) -> Source:
     """Read the claims of a source; `name` is one of `NAMES`."""
     raw: dict[str, Any] = YAML(typ="safe", pure=True).load(DATA / f"{name}.yaml")
-    recipes = {role: _recipe(role, fields) for role, fields in raw["runs"].items()}
-    claims = tuple(claim for fields in raw["claims"] for claim in _claims(fields))
+    recipes = {role: _recipe(role, each) for role, each in raw["runs"].items()}
+    claims = tuple(claim for each in raw["claims"] for claim in _claims(each))
     return Source(name, raw["title"], raw.get("oracle", ""), recipes, claims)
 
 
 def _recipe(role: str, raw: Mapping[str, Any]) -> Recipe:
-    experiment = raw["experiment"]
-    return Recipe(
-        role=role,
-        experiment=experiment,
-        quick=raw.get("quick", experiment),
-        flags=raw.get("flags", {}),
-        quick_flags=raw.get("quick_flags", {}),
-        start=raw.get("start", {}),
-        faults=tuple(raw.get("faults", ())),
-        repeats=raw.get("repeats"),
-        workers=raw.get("workers"),
-    )
+    given = {"quick": raw["experiment"], **raw, "faults": tuple(raw.get("faults", ()))}
+    return Recipe(role=role, **given)
 
 
-_OWN: Final = (
-    "words", "group", "source", "where", "measure", "value", "unit", "band", "better", "role",
-    "note",
-)  # fmt: skip
+_OWN: Final = {each.name for each in fields(Claim)} - {"id", "keys"}
 _SHOWN: Final = {"worker": "worker-{}", "epoch": "epoch {}", "local_step": "step {:,}"}
 
 
 def _claims(raw: Mapping[str, Any]) -> Iterator[Claim]:
     """One claim, or one for each row of a table."""
-    fields = {name: raw[name] for name in _OWN if name in raw}
+    own = {name: raw[name] for name in _OWN if name in raw}
     rest = {name: raw[name] for name in raw if name not in {*_OWN, "id", "each", "rows"}}
     if "rows" not in raw:
-        yield Claim(id=raw["id"], keys=rest, **fields)
+        yield Claim(id=raw["id"], keys=rest, **own)
         return
     for row in raw["rows"]:
-        yield _of_row(raw["id"], fields, rest, dict(zip(raw["each"], row, strict=True)))
+        yield _of_row(raw["id"], own, rest, dict(zip(raw["each"], row, strict=True)))
 
 
 def _of_row(
-    name: str, fields: Mapping[str, Any], rest: Mapping[str, Any], row: Mapping[str, Any]
+    name: str, own: Mapping[str, Any], rest: Mapping[str, Any], row: Mapping[str, Any]
 ) -> Claim:
     keys = {key: value for key, value in row.items() if key != "value"}
-    shown: Sequence[str] = [_SHOWN[key].format(keys[key]) for key in _SHOWN if key in keys]
-    words = ": ".join([fields["words"], ", ".join(shown).replace("worker-", "w")])
+    shown = [form.format(keys[key]) for key, form in _SHOWN.items() if key in keys]
+    words = f"{own['words']}: {', '.join(shown).replace('worker-', 'w')}"
     place = ".".join(each.replace(" ", "-").replace(",", "") for each in shown)
-    changed = {**fields, "words": words, "value": row.get("value")}
+    changed = {**own, "words": words, "value": row.get("value")}
     return Claim(id=f"{name}.{place}", keys={**rest, **keys}, **changed)

@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from lab.reproduce import measures, words
+from lab.formatting import LEAST_RUNS, counted
+from lab.reproduce import measures, qualitative_claims
 from lab.reproduce.claims import Claim, Group, Source
 from lab.reproduce.figures import RunFigures
-from lab.reproduce.numbers import LEAST_RUNS
 from lab.reproduce.oracle import Band, Oracle
+from lab.reproduce.qualitative_claims import Runs
 from lab.reproduce.statistics import Interval, mean_interval
-from lab.reproduce.testing import Runs
 
 
 class Word(enum.StrEnum):
@@ -125,7 +125,7 @@ def _judge(claim: Claim, runs: Runs, oracle: Oracle | None) -> Verdict:
     if not any(_comes_so_far(claim, run) for run in answering):
         return _verdict(claim, [], None, Word.NOT_COMPARABLE, "the runs were not to go so far")
     if claim.band == "test":
-        values, test = words.test(claim, runs)
+        values, test = qualitative_claims.test(claim, runs)
         found = {True: Word.PASS, False: Word.OUTSIDE_BAND, None: Word.INSUFFICIENT_RUNS}
         return _verdict(claim, values, None, found[test.passed], test.why)
     return _by_value(claim, answering, oracle)
@@ -173,7 +173,8 @@ def _nearly(claim: Claim, values: Sequence[float]) -> Verdict:
     mean = float(np.mean(values))
     why = f"{100 * (mean / wanted - 1):+.1f}% off, may be {100 * share:g}%"
     if len(values) < LEAST_RUNS:
-        return _verdict(claim, values, band, Word.INSUFFICIENT_RUNS, _few(values))
+        why = f"{counted(len(values), 'run')}, and the mean of {LEAST_RUNS} is judged"
+        return _verdict(claim, values, band, Word.INSUFFICIENT_RUNS, why)
     word = Word.PASS if mean in band else Word.OUTSIDE_BAND
     return _verdict(claim, values, band, word, why)
 
@@ -209,11 +210,6 @@ def _band(claim: Claim, runs: Sequence[RunFigures], oracle: Oracle) -> Band | No
     if claim.measure == "late_loss":
         return oracle.late_loss(seeds)
     return oracle.losses(measures.places(claim), seeds)
-
-
-def _few(values: Sequence[float]) -> str:
-    runs = "run" if len(values) == 1 else "runs"
-    return f"{len(values)} {runs}, and the mean of {LEAST_RUNS} is judged"
 
 
 _GEOMETRIC: Final = ("loss_at", "losses_at")

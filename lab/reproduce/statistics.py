@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from lab.statistics import mean_with_ci
+
 Numbers = NDArray[np.float64]
 
 CONFIDENCE: Final = 0.999
@@ -29,9 +31,6 @@ LEVEL: Final = 0.001
 
 FEW_LEVEL: Final = 0.05
 """At which a test over runs decides: three of them cannot say more."""
-
-SHOWN: Final = 0.95
-"""Confidence of the interval that is shown beside a mean of runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +77,7 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     """The 95% interval of the mean, by Student's t; None for a single value."""
     if len(values) < 2:  # noqa: PLR2004
         return None
-    middle = float(np.mean(values))
-    deviation = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    half = float(stats.t.ppf((1 + SHOWN) / 2, len(values) - 1)) * deviation
+    middle, half = map(float, mean_with_ci(values))
     return Interval(middle - half, middle + half)
 
 

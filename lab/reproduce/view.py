@@ -1,17 +1,21 @@
-"""The verdicts as tables that fit into 80 columns, one for each group of claims."""
+"""The verdicts: as tables that fit into 80 columns, one for each group of claims, and as a file."""
 
 from __future__ import annotations
 
+import textwrap
+import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
 
 from rich.table import Table
 from rich.text import Text
 
-from lab.reproduce.claims import GROUPS, Group
+from lab.formatting import band, compared, mean_of_runs
+from lab.reproduce.claims import GROUPS, Group, Source
 from lab.reproduce.judge import Verdict, Word
-from lab.reproduce.numbers import band, compared, mean_of_runs
 from lab.run.tables import Cell, table_of
 from lab.task.text import visible
 
@@ -87,12 +91,7 @@ def _row(verdict: Verdict, place: str) -> list[Cell]:
 
 def _wrapped(words: str) -> list[str]:
     """Lines that the first column has room for."""
-    lines = [""]
-    for word in words.split():
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > _CLAIM:
-            lines.append("")
-        lines[-1] += (" " if lines[-1] else "") + word
-    return lines
+    return textwrap.wrap(words, _CLAIM, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _ours(verdict: Verdict) -> Text:
@@ -103,3 +102,27 @@ def _ours(verdict: Verdict) -> Text:
     alone = verdict.source_value is None and verdict.band is None and verdict.unit
     unit = f"\n{visible(verdict.unit)}" if alone else ""
     return Text(mean_of_runs(ours.mean, ours.low, ours.high, ours.n) + unit)
+
+
+def as_json(source: Source, verdicts: Sequence[Verdict], runs: Sequence[str]) -> dict[str, Any]:
+    """All verdicts, how many there are of each in each group, and the runs that they are about."""
+    counts = {group: Counter(v.verdict for v in verdicts if v.group == group) for group in GROUPS}
+    return {
+        "name": source.name,
+        "source": source.title,
+        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "counts": {group: dict(found) for group, found in counts.items()},
+        "verdicts": [asdict(verdict) for verdict in verdicts],
+        "runs": list(runs),
+    }
+
+
+def path_of(home: Path, source: Source) -> Path:
+    """A file that is not there yet: `reproduce-book-async-20261122-0810.json`."""
+    stem = f"reproduce-{source.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    found = home / f"{stem}.json"
+    count = 1
+    while found.exists():
+        count += 1
+        found = home / f"{stem}-{count}.json"
+    return found

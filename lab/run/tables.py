@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from lab.numbers import fixed
+from lab.formatting import between, loss, number, percent, rate, seconds, share, whole
 from lab.run.run_info import Left
 from lab.run.summary import ResultSummary, Summary, TaskSummary
 from lab.task.states import State
@@ -90,38 +90,6 @@ def state_cell(state: str) -> Text:
     """A state in its colour; what is none of the protocol's, as a fault."""
     known = state in set(State)
     return Text(visible(state), style=STYLES[State(state)] if known else "bold red")
-
-
-def whole(value: int | None) -> str:
-    """A count, with commas; nothing where there is none."""
-    return "" if value is None else f"{value:,}"
-
-
-def rate(value: float | None) -> str:
-    """A rate without decimals."""
-    return "" if value is None else fixed(value, 0)
-
-
-def loss(value: float | None) -> str:
-    """A loss with four decimals."""
-    return "" if value is None else fixed(value, 4)
-
-
-def seconds(value: float | None) -> str:
-    """A tenth of a second counts in a short run, and is too wide for a long one."""
-    if value is None:
-        return ""
-    return f"{fixed(value, 1 if value < 999.95 else 0)} s"  # noqa: PLR2004
-
-
-def percent(value: float | None) -> str:
-    """A share of one as per cent."""
-    return "" if value is None else f"{fixed(100 * value, 0)} %"
-
-
-def share(value: float | None) -> str:
-    """A share of one with four decimals."""
-    return "" if value is None else fixed(value, 4)
 
 
 def result(summary: Summary) -> Group:
@@ -225,23 +193,7 @@ def _by_name(results: Iterable[ResultSummary]) -> dict[str, list[ResultSummary]]
 def _found(found: ResultSummary) -> str:
     if found.value is None:
         return "NOT FOUND"
-    where = band(found)
+    where = between(found.low, found.high)
     if not where:
         return number(found.value)
     return f"{number(found.value)}, {'as expected' if found.as_expected else 'NOT'} {where}"
-
-
-def band(found: ResultSummary) -> str:
-    """Where a result has to lie: `1.95 to 2.05`, `at least 0.97`; nothing where that is all one."""
-    if found.low is not None and found.low == found.high:
-        return number(found.low)
-    if found.low is not None and found.high is not None:
-        return f"{number(found.low)} to {number(found.high)}"
-    if found.low is not None:
-        return f"at least {number(found.low)}"
-    return "" if found.high is None else f"at most {number(found.high)}"
-
-
-def number(value: float) -> str:
-    """A whole number with commas, any other with six digits."""
-    return fixed(value, 0) if float(value).is_integer() else f"{value:.6g}"

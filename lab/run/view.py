@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from lab.backends import Say
+from lab.formatting import loss, percent, rate, whole
 from lab.run.collect import View
 from lab.run.gpu_metrics import cards_of, watched
 from lab.run.lifecycle import explain
@@ -24,7 +25,7 @@ from lab.run.printed import prefixed
 from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.run.tables import loss, percent, rate, state_cell, table, whole
+from lab.run.tables import state_cell, table
 from lab.signals import around_a_stop
 from lab.task.protocol import TaskStatus
 from lab.task.states import State, run_state

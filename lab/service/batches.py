@@ -15,12 +15,12 @@ from rich.text import Text
 from lab import signals
 from lab.backends import Environment, Say
 from lab.errors import LabError
+from lab.formatting import number
 from lab.run.collect import View
 from lab.run.conduct import conduct, take_down
 from lab.run.prepare import Submission, prepare
 from lab.run.run_queue import turn
 from lab.run.store import RunDir
-from lab.run.tables import number
 from lab.service.target import Target
 from lab.sweep.grid import Point
 from lab.sweep.results import RunResult

@@ -12,8 +12,8 @@ from lab.reproduce.claims import Source
 from lab.reproduce.figures import RunFigures, read_figures
 from lab.reproduce.judge import Verdict, judge
 from lab.reproduce.oracle import load_trainings, of_mode
-from lab.reproduce.result import as_json, path_of
 from lab.reproduce.run_specs import role_of_run
+from lab.reproduce.view import as_json, path_of
 from lab.run.store import RunDir
 from lab.strict_json import dump
 from lab.task.files import write_atomically

@@ -11,9 +11,10 @@ from rich.text import Text
 
 from lab.backends import Say
 from lab.errors import LabError
+from lab.formatting import between, number
 from lab.run.store import RunDir
 from lab.run.summary import Summary
-from lab.run.tables import band, number, width_of
+from lab.run.tables import width_of
 from lab.task.output import MAX_LINE_BYTES
 from lab.task.states import State
 from lab.task.text import short, visible
@@ -70,7 +71,9 @@ def _check_results(run: RunDir, summary: Summary) -> None:
     if wrong is None:
         return
     what = (
-        "was not found" if wrong.value is None else f"is {number(wrong.value)}, not {band(wrong)}"
+        "was not found"
+        if wrong.value is None
+        else f"is {number(wrong.value)}, not {between(wrong.low, wrong.high)}"
     )
     raise LabError(
         f"run {run.run_id} succeeded, but {visible(wrong.name)} {what}",

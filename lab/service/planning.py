@@ -9,8 +9,8 @@ from lab.backends import Say
 from lab.backends.choose import AUTO
 from lab.config import Cluster, load_cluster
 from lab.errors import LabError
+from lab.formatting import counted
 from lab.gpu import take_inventory
-from lab.numbers import plural
 from lab.placement.gpu_usage import busy
 from lab.placement.place import place
 from lab.placement.plan import Plan
@@ -121,5 +121,5 @@ def make_plan(
     without_gpus = ""
     if mode == AUTO and plan.mode == "none" and cluster.gpus_needed:
         why = inventory.notices[-1] if inventory.notices else "none is there"
-        without_gpus = f"{cluster.name!r} asks for {plural(cluster.gpus_needed, 'GPU')}: {why}"
+        without_gpus = f"{cluster.name!r} asks for {counted(cluster.gpus_needed, 'GPU')}: {why}"
     return PlanResult(plan, tuple(busy(plan, inventory)), without_gpus)

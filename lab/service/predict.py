@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from lab.errors import InputError
 from lab.outputs import check_output, write_output
-from lab.predict.answers import Answer
-from lab.predict.evaluation import Evaluation, evaluate
-from lab.predict.figure import draw_grid, draw_one, is_picture
+from lab.predict.image_grid import draw_grid, draw_one, is_picture
 from lab.predict.network import Network, Shares
 from lab.predict.picture import read_picture
+from lab.predict.prediction import Answer, Evaluation, evaluate
 from lab.predict.source import answering, saved_model, test_set
 from lab.run.project import check_data_dir
 from lab.run.run_info import RunInfo

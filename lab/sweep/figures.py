@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from lab.statistics import mean_with_ci
 from lab.sweep.grid import settings
 from lab.sweep.results import RunResult, names
 
 Table = NDArray[np.float64]
-
-CONFIDENCE: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +98,8 @@ def means(made: Sequence[RunResult]) -> list[Setting]:
 
 def mean(values: Sequence[float]) -> Mean:
     """The mean of measured values, with the interval that Student's t gives for it."""
-    count = len(values)
-    middle = float(np.mean(values))
-    if count < 2:  # noqa: PLR2004
-        return Mean(middle, None, count)
-    t = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1))
-    return Mean(middle, t * float(np.std(values, ddof=1)) / math.sqrt(count), count)
+    middle, half = map(float, mean_with_ci(values))
+    return Mean(middle, half if len(values) > 1 else None, len(values))
 
 
 def trends(made: Sequence[RunResult], along: str) -> Iterator[Trend]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from lab.numbers import fixed
+from lab.formatting import fixed, p_value
 from lab.run.tables import table_of
 from lab.sweep.figures import Mean, Setting, Trend
 from lab.sweep.results import RunResult, names
@@ -42,7 +42,7 @@ def trends_table(trends: Sequence[Trend]) -> Table:
             *trend.held.values(),
             trend.figure,
             f"{trend.rho:+.2f}",
-            chance(trend.p),
+            p_value(trend.p, ".4f"),
             str(trend.repeats),
             word(trend),
         ]
@@ -70,11 +70,6 @@ def interval(mean: Mean | None) -> str:
     if mean is None:
         return ""
     return _digits(mean.value) + ("" if mean.half is None else f" ± {_digits(mean.half)}")
-
-
-def chance(p: float) -> str:
-    """A p-value with as many digits as it has."""
-    return f"{p:.4f}" if p >= 0.0001 else "< 0.0001"  # noqa: PLR2004
 
 
 def word(trend: Trend) -> str:
@@ -109,19 +104,13 @@ def as_json(made: Sequence[RunResult], settings: Iterable[Setting], trends: Iter
 def as_csv(made: Sequence[RunResult]) -> str:
     """A row for each run, below a row of names."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    figures = names(made)
-    writer.writerow(["run_id", "state", *made[0].point.values, "repeat", *figures])
+    columns = ["run_id", "state", *made[0].point.values, "repeat", *names(made)]
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
     for each in made:
-        found = each.figures()
+        about = {"run_id": each.summary.run_id, "state": each.summary.state}
         writer.writerow(
-            [
-                each.summary.run_id,
-                each.summary.state,
-                *each.point.values.values(),
-                each.point.repeat,
-                *(found.get(name, "") for name in figures),
-            ]
+            {**each.figures(), **each.point.values, "repeat": each.point.repeat, **about}
         )
     return text.getvalue()
 

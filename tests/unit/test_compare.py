@@ -12,8 +12,8 @@ import pytest
 
 from lab.cli import main
 from lab.compare.figures import Row, rows
-from lab.compare.forms import signed
 from lab.compare.making import differing, made
+from lab.formatting import signed
 from lab.run.store import RunDir
 from lab.task.policy import OnFailure
 from lab.task.protocol import TaskStatus

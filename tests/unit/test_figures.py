@@ -23,13 +23,13 @@ from PIL import Image
 
 from lab.figures import cluster, loss, progress, series, staleness, style, throughput, waiting
 from lab.figures.charts import CHARTS
-from lab.figures.shape import of_run
-from lab.figures.topology import topology_of
+from lab.figures.shape import of_run, topology_of
 from lab.figures.trace import Mark, Trace, from_first_step, samples_of, steps_of
 from lab.records import FIELDS
 from lab.run.frame import records_frame
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
+from lab.statistics import mean_with_ci
 from tests.specs import run_info
 
 SAMPLES = Path(__file__).parents[2] / "notebooks/samples"
@@ -98,9 +98,9 @@ def test_a_smoothed_line_does_not_lag_and_keeps_a_straight_line() -> None:
 
 def test_the_interval_is_students() -> None:
     """Of 1, 2, 3: t of two degrees of freedom is 4.3027, s / sqrt(3) is 0.57735."""
-    mean, half = series.interval(np.array([[1.0], [2.0], [3.0]]))
+    mean, half = mean_with_ci([[1.0], [2.0], [3.0]])
     assert (mean[0], half[0]) == (pytest.approx(2), pytest.approx(2.48414, abs=1e-4))
-    assert np.isnan(series.interval(np.array([[1.0]]))[1][0])
+    assert np.isnan(mean_with_ci([[1.0]])[1][0])
 
 
 def test_rates_add_up_to_what_was_made() -> None:

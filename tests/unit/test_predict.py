@@ -19,8 +19,8 @@ import pytest
 from PIL import Image
 
 from lab.cli import main
-from lab.predict.answers import Answer, most_probable, percent
-from lab.predict.figure import draw_grid, draw_one
+from lab.predict.image_grid import draw_grid, draw_one
+from lab.predict.prediction import Answer, most_probable, percent
 from lab.run.store import RunDir
 from lab.task.data import load_test
 from lab.task.model import SavedModel
@@ -294,7 +294,7 @@ def test_the_users_settings_of_matplotlib_change_nothing(
     (tmp_path / "matplotlibrc").write_text("text.usetex: true\nfont.size: 40\nsavefig.dpi: 30\n")
     monkeypatch.chdir(tmp_path)
     code = (
-        "import numpy, sys; from lab.predict.figure import draw_one;"
+        "import numpy, sys; from lab.predict.image_grid import draw_one;"
         "sys.stdout.buffer.write("
         "draw_one(numpy.zeros(784, numpy.float32), numpy.eye(10)[3], 'title'))"
     )

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from lab.errors import InputError, LabError
-from lab.predict.evaluation import Evaluation, evaluate
 from lab.predict.network import Network, network, softmax
+from lab.predict.prediction import Evaluation, evaluate
 from lab.predict.source import saved_model
 from lab.run.store import RunDir
 from lab.task.data import Examples, load_mnist, load_test

@@ -13,7 +13,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from benchmarks import recorded
@@ -22,21 +21,21 @@ from lab.cli.arguments import check
 from lab.cli.commands.run import command as run_command
 from lab.cli.times import duration
 from lab.errors import InputError
-from lab.report.claims import verdicts
+from lab.figures.trace import Mark, Trace, samples_of, steps_of
+from lab.formatting import compared, pace
+from lab.report.build import mean, page
 from lab.report.command import command
-from lab.report.data import group_names
+from lab.report.data import group_names, read_runs
 from lab.report.marking import marks_of, not_done
 from lab.report.provenance import origins
-from lab.report.tables import NONE, key_figures, mean, pace, tasks
-from lab.report.verdicts import Verdict, read_verdicts
+from lab.report.verdicts import read_verdicts
 from lab.reproduce import judge, view
-from lab.reproduce.numbers import compared
 from lab.reproduce.statistics import Interval
 from lab.run.frame import records_frame
 from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.run.summarize import sum_up, summary_of
+from lab.run.summarize import summary_of
 from lab.task.experiments import EXPERIMENTS, hyperparameters
 from lab.task.policy import RESTARTS, OnFailure
 from lab.task.protocol import READY_S, RunSpec
@@ -48,6 +47,7 @@ from tests.unit.test_figures import HOSTILE
 FIRST, SECOND = "20260101-0000-async-aaaa", "20260102-0000-async-bbbb"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STEPS = 1100
+NONE = "–"  # noqa: RUF001  (as tables have it)
 FIGURES = ("cluster", "loss", "progress", "staleness", "throughput", "waiting")
 
 
@@ -201,12 +201,16 @@ def test_only_free_texts_may_be_broken_anywhere(home: Path) -> None:
     assert {each.strip() for each in anywhere} & {"td", "th, td", "td.right"} == set()
 
 
+@pytest.mark.usefixtures("blank")
 def test_what_is_not_known_has_no_tile_and_slow_is_told_with_two_digits(home: Path) -> None:
     run = RunDir(home / FIRST)
     run.create(RunInfo(FIRST, RunSpec("async"), state=State.FAILED, collected=True))
-    assert key_figures(sum_up(run, run.read(), {})) == [("state", "failed")]
+    assert report(FIRST) == 0
+    page = page_of(run.path / "report.html")
+    assert page.tags.count("li") == 1
+    assert "failedstate" in page.text
     assert [pace(each) for each in (3.94, 0.25, 12.6, 1674.2, None)] == [
-        "3.9", "0.25", "13", "1,674", NONE,
+        "3.9", "0.25", "13", "1,674", "",
     ]  # fmt: skip
 
 
@@ -358,7 +362,7 @@ def test_a_page_that_cannot_be_written_is_an_error(
     def full(_path: Path, _data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lab.report.making.write_output", full)
+    monkeypatch.setattr("lab.report.build.write_output", full)
     assert report("last") == 1
     assert (
         f"the report cannot be written to runs/{FIRST}/report.html: No space left on device; make"
@@ -435,8 +439,15 @@ def marked(home: Path, *events: tuple[float, str], **changes: Any) -> tuple[Any,
         for when, message in events:
             stamp = {"kind": "event", "time_unix": recorded.BEGAN_UNIX + when, "message": message}
             file.write(json.dumps(stamp) + "\n")
-    info = run.read()
-    return marks_of(info, records_frame(run), 60.0), info
+    return marks_until(60.0, run), run.read()
+
+
+def marks_until(end: float, run: RunDir) -> Any:
+    """The marks of a run of which something is known until then."""
+    info, records = run.read(), records_frame(run)
+    steps, _ = steps_of(info, records)
+    last = Mark("worker-0", "fault", "the last one", end)
+    return marks_of(Trace("one", "async", info, steps, samples_of(info, []), (last,)), records)
 
 
 def test_a_fault_lasts_until_it_is_over(tmp_path: Path) -> None:
@@ -461,7 +472,7 @@ def test_late_starts_and_new_starts_are_marked(tmp_path: Path) -> None:
     again = {"kind": "start", "attempt": 1, "time_unix": recorded.BEGAN_UNIX + 9}
     with run.records("worker-0").open("a", encoding="utf-8") as file:
         file.write(json.dumps(again) + "\n")
-    late, new = marks_of(run.read(), records_frame(run), 60.0)
+    late, new = marks_until(60.0, run)
     assert (late.task, late.what) == ("worker-2", "late start")
     assert late.begin == pytest.approx(3.0, abs=0.01)  # where its first step began
     assert (new.task, new.what, new.begin) == ("worker-0", "new start", pytest.approx(9))
@@ -587,7 +598,7 @@ def test_the_provenance_says_what_runs_have_in_common() -> None:
         )
         for name, seed in (("a", 1), ("b", 2))
     )
-    found = {each.name: each.values for each in origins([one, two], {})}
+    found = origins([one, two], {})
     assert found["seed"] == {"a": "1", "b": "2"}
     assert found["ran in"] == "kernel Linux 6"
     assert "hyperparameters" not in found
@@ -608,11 +619,12 @@ def test_the_hyperparameters_have_the_rate_that_the_programs_tell(home: Path) ->
     typed = RunInfo(
         "x", RunSpec("async"), hyperparameters={"learning_rate": 0.5, "global_steps": 7}
     )
-    (found,) = (each.values for each in origins([typed], {"x": 0.01}) if each.name[0] == "h")
-    assert found == "learning_rate 0.5, global_steps 7"
+    assert origins([typed], {"x": 0.01})["hyperparameters"] == "learning_rate 0.5, global_steps 7"
 
 
-def test_numbers_of_claims_are_those_of_the_terminal() -> None:
+@pytest.mark.usefixtures("blank")
+def test_numbers_of_claims_are_those_of_the_terminal(home: Path) -> None:
+    recorded.make(home, FIRST, steps=STEPS)
     values = (0.88651, 82_500.0, 99.5, 3.0, 10_678.1, math.nan)
     shown = ["0.8865", "82,500", "99.5000", "3", "10,678", "nan"]
     assert [compared(value) for value in values] == shown
@@ -621,18 +633,26 @@ def test_numbers_of_claims_are_those_of_the_terminal() -> None:
         judged = judge.Verdict("c", "words", None, ours, "", Interval(1.5, 2), judge.Word.PASS, "",
                                 "own", "lab", "here", "")  # fmt: skip
         _, _, said, band, _ = view._row(judged, "")
-        (row,) = verdicts([msgspec.convert(json.loads(json.dumps(asdict(judged))), Verdict)]).rows
-        assert row[4:6] == (f"{said} (n = {runs})", band)
+        Path("r.json").write_text(json.dumps({"name": "x", "verdicts": [asdict(judged)]}))
+        assert report("last", "--verdicts", "r.json") == 0
+        (row,) = [each for each in page_of(home / FIRST / "report.html").rows if "words" in each]
+        assert row[4:6] == [f"{said} (n = {runs})", band]
 
 
-def test_huge_numbers_are_short_in_tables() -> None:
+def test_huge_numbers_are_short_in_tables(tmp_path: Path) -> None:
+    (shown,) = read_runs([recorded.make(tmp_path, FIRST, steps=STEPS)], lambda _: None, print)
     info = RunInfo("r1", RunSpec("async"), cluster={"worker": ["tf1:2222"]})
     huge = TaskProgress("worker-0", loss=1e308, accuracy=-1e308)
-    (row,) = tasks(summary_of(info, {}, {"worker-0": huge})).rows
-    assert row[5:7] == ("1e+308", "-1e+308")
+    summary = summary_of(info, {}, {"worker-0": huge})
+    (row,) = [
+        each
+        for each in Page(page([replace(shown, summary=summary)], [], None)).rows
+        if each[0] == "worker-0"
+    ]
+    assert row[5:7] == ["1e+308", "-1e+308"]
 
 
 def test_a_mean_has_an_interval_from_two_runs_on() -> None:
     assert mean([0.88, 0.9], "{:.4f}".format) == "0.8900 ± 0.1271"
     assert mean([0.88, None], "{:.4f}".format) == "0.8800"
-    assert mean([None], "{:.4f}".format) == NONE
+    assert mean([None], "{:.4f}".format) == ""

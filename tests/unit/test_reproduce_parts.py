@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from lab.formatting import band, mean_of_runs
 from lab.reproduce import statistics
 from lab.reproduce.claims import NAMES, Source, load
 from lab.reproduce.figures import Step, WorkerFigures, read_figures
 from lab.reproduce.judge import Ours, Verdict, Word
-from lab.reproduce.numbers import band, mean_of_runs
-from lab.reproduce.result import as_json, path_of
 from lab.reproduce.run_specs import (
     MODES,
     points,
@@ -28,7 +27,7 @@ from lab.reproduce.run_specs import (
     worker_counts,
 )
 from lab.reproduce.statistics import Interval
-from lab.reproduce.view import counts, grouped, notes, reasons, verdicts_table
+from lab.reproduce.view import as_json, counts, grouped, notes, path_of, reasons, verdicts_table
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.experiments import EXPERIMENTS
@@ -301,7 +300,7 @@ def test_a_result_has_a_file_of_its_own_and_the_time_in_utc(tmp_path: Path) -> N
 def test_two_results_of_one_second_have_two_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.reproduce.result.time.strftime", lambda *_: "20261122-081000")
+    monkeypatch.setattr("lab.reproduce.view.time.strftime", lambda *_: "20261122-081000")
     names = []
     for _ in range(3):
         path = path_of(tmp_path, load("book-sync"))

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from lab.formatting import p_value
 from lab.run.summary import ResultSummary, Summary
 from lab.sweep.figures import Trend, mean, means, trends
 from lab.sweep.grid import Point
 from lab.sweep.results import RunResult
-from lab.sweep.view import as_csv, as_json, chance, interval, settings_table, trends_table, word
+from lab.sweep.view import as_csv, as_json, interval, settings_table, trends_table, word
 
 SUMMARY = Summary(
     run_id="r",
@@ -205,5 +206,9 @@ def test_figures_for_a_program() -> None:
 
 
 def test_small_words() -> None:
-    assert (chance(0.00004), chance(0.25), interval(None)) == ("< 0.0001", "0.2500", "")
+    assert (p_value(0.00004, ".4f"), p_value(0.25, ".4f"), interval(None)) == (
+        "< 0.0001",
+        "0.2500",
+        "",
+    )
     assert interval(mean([1234.5, 1234.5])) == "1,234 ± 0"

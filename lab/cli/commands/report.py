@@ -48,8 +48,8 @@ def command(
     found = {run.run_id: run for run in (find_run(word, home) for word in runs)}
     wanted = list(found.values())
     # Imported here: matplotlib and pandas cost a second, and a refusal needs none of them.
+    from lab.report.build import make, places  # noqa: PLC0415
     from lab.report.data import read_runs  # noqa: PLC0415
-    from lab.report.making import make, places  # noqa: PLC0415
     from lab.report.verdicts import read_verdicts  # noqa: PLC0415
 
     where = places([run.path for run in wanted], output, home, force=force)

@@ -22,8 +22,9 @@ from lab.cli.options import AsJson
 from lab.cli.values import one_of, whole
 from lab.console import print_json, say
 from lab.errors import InputError
-from lab.run.tables import percent, show, table_of
-from lab.run.tables import rate as rounded
+from lab.formatting import percent
+from lab.formatting import rate as rounded
+from lab.run.tables import show, table_of
 
 if TYPE_CHECKING:
     from lab.service.simulate import Row

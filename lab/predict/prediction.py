@@ -1,4 +1,4 @@
-"""A model's answers to the test set: how many are right, and which images to look at."""
+"""What a model says of images, and of a test set: how many are right, and which to look at."""
 
 from __future__ import annotations
 
@@ -8,9 +8,37 @@ import numpy as np
 import numpy.typing as npt
 
 from lab.predict.network import Network, Shares
-from lab.task.data import CLASSES, Examples
+from lab.task.data import CLASSES, Examples, Floats
 
 Indices = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """One image and what the model says of it.
+
+    Attributes:
+        image: 784 values in [0, 1].
+        predicted: The most probable digit.
+        probability: Its probability.
+        label: The digit that it is; None where nobody said so.
+    """
+
+    image: Floats
+    predicted: int
+    probability: float
+    label: int | None = None
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it is known to be wrong."""
+        return self.label is not None and self.predicted != self.label
+
+    @property
+    def caption(self) -> str:
+        """The answer in a few signs: `3  98%`, or `✗ 3  61%, is 5`."""
+        said = f"{self.predicted}  {percent(self.probability)}"
+        return f"✗ {said}, is {self.label}" if self.wrong else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +94,13 @@ class Evaluation:
         """One for each digit, from 0 to 9."""
         taken_for = np.zeros((CLASSES, CLASSES), np.int64)
         np.add.at(taken_for, (self.examples.labels, self.predicted), 1)
-        found = []
-        for digit, row in enumerate(taken_for):
-            others = row.copy()
-            others[digit] = 0
-            most = int(others.argmax())
-            mistakes = int(others[most])
-            mistaken_for = most if mistakes else None
-            found.append(DigitScore(digit, int(row.sum()), int(row[digit]), mistaken_for, mistakes))
-        return found
+        images, right = taken_for.sum(axis=1).tolist(), taken_for.diagonal().tolist()
+        np.fill_diagonal(taken_for, 0)
+        most, mistakes = taken_for.argmax(axis=1).tolist(), taken_for.max(axis=1).tolist()
+        return [
+            DigitScore(digit, images[digit], right[digit], most[digit] if times else None, times)
+            for digit, times in enumerate(mistakes)
+        ]
 
     def some(self, count: int, seed: int, *, wrong: bool) -> list[int]:
         """Draw images to look at; the same seed draws the same ones.
@@ -103,3 +129,17 @@ def evaluate(network: Network, examples: Examples) -> Evaluation:
     # Of the logits, as in training: two that differ may have the same probability.
     predicted = network.logits(examples.images).argmax(axis=1)
     return Evaluation(examples, predicted, probabilities)
+
+
+def percent(share: float, decimals: int = 0) -> str:
+    """A probability with so many decimals of a percent; what is not certain is not called 100%."""
+    step = 10.0 ** -(decimals + 2)
+    if 1 - step / 2 <= share < 1:
+        return f">{1 - step:.{decimals}%}"
+    return f"<{step:.{decimals}%}" if 0 < share < step / 2 else f"{share:.{decimals}%}"
+
+
+def most_probable(probabilities: Shares, count: int) -> list[tuple[int, float]]:
+    """The digits with the largest probabilities, the largest first."""
+    order = np.argsort(-probabilities, kind="stable")[:count]
+    return [(int(digit), float(probabilities[digit])) for digit in order]

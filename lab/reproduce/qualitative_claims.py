@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from lab.reproduce import pace, stale, statistics
+from lab.formatting import LEAST_RUNS, counted, p_value
+from lab.reproduce import statistics
 from lab.reproduce.claims import Claim
 from lab.reproduce.figures import RunFigures, Step
 from lab.reproduce.measures import overlap
-from lab.reproduce.numbers import LEAST_RUNS
-from lab.reproduce.testing import Runs, Test, shown
+from lab.task.faults import Kind
+
+Runs = Mapping[str, Sequence[RunFigures]]
+"""Role to its runs that have succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """What a test over runs came to.
+
+    Attributes:
+        passed: Whether the claim holds; None: too few runs, or records, to say so.
+        why: The statistic, the test and its p, in a line.
+    """
+
+    passed: bool | None
+    why: str
 
 
 def test(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
@@ -75,7 +92,7 @@ def _global_varies(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     if fewest < _LEAST_RECORDS:
         return [], _too_few(fewest)
     p = max(statistics.most(odd, every) for odd, every in several)
-    why = f"binomial, more than half of the stretches: p {shown(p)} at most, must be < 0.001"
+    why = f"binomial, more than half of the stretches: p {p_value(p)} at most, must be < 0.001"
     return [odd / every for odd, every in several], Test(p < statistics.LEVEL, why)
 
 
@@ -87,7 +104,7 @@ def _global_pattern(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
         return [], _too_few(fewest)
     p = statistics.uniform([table for tables in several for table in tables])
     largest = [max(max(table) / sum(table) for table in tables if any(table)) for tables in several]
-    why = f"Pearson, remainders by {len(several[0])}: p {shown(p)}, must be > 0.001"
+    why = f"Pearson, remainders by {len(several[0])}: p {p_value(p)}, must be > 0.001"
     return largest, Test(p > statistics.LEVEL, why)
 
 
@@ -98,27 +115,26 @@ def _remainders(run: RunFigures) -> list[list[int]]:
     return [[table[remainder] for remainder in range(count)] for table in tables]
 
 
-def _counted(runs: int) -> str:
-    return "1 run" if runs == 1 else f"{runs} runs"
+def _untested(run: RunFigures) -> Test:
+    return Test(None, f"a worker of run {run.run_id} has no final accuracy")
 
 
 def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     """The accuracy of the worker that ends last, less the best of the others'."""
     gains: list[float] = []
     for run in runs[claim.role]:
-        tests = [
-            (worker.tested_at, worker.accuracy)
-            for worker in run.workers
-            if worker.tested_at is not None and worker.accuracy is not None
+        tests = [(worker.tested_at, worker.accuracy) for worker in run.workers]
+        known = [
+            (at, accuracy) for at, accuracy in tests if at is not None and accuracy is not None
         ]
-        if len(tests) < len(run.workers):
-            return gains, Test(None, f"a worker of run {run.run_id} has no final accuracy")
-        *others, last = sorted(tests)
+        if len(known) < len(tests):
+            return gains, _untested(run)
+        *others, last = sorted(known)
         gains.append(last[1] - max(accuracy for _, accuracy in others))
     if len(gains) < LEAST_RUNS:
-        return gains, Test(None, f"{_counted(len(gains))}, and the test needs {LEAST_RUNS}")
+        return gains, Test(None, f"{counted(len(gains), 'run')}, and the test needs {LEAST_RUNS}")
     p = statistics.above_zero(gains)
-    return gains, Test(p < statistics.FEW_LEVEL, f"Student's t: p {shown(p)}, must be < 0.05")
+    return gains, Test(p < statistics.FEW_LEVEL, f"Student's t: p {p_value(p)}, must be < 0.05")
 
 
 def _accuracies_differ(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
@@ -127,7 +143,7 @@ def _accuracies_differ(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     for run in runs[claim.role]:
         tested = [worker.accuracy for worker in run.workers if worker.accuracy is not None]
         if len(tested) < len(run.workers):
-            return ranges, Test(None, f"a worker of run {run.run_id} has no final accuracy")
+            return ranges, _untested(run)
         ranges.append(max(tested) - min(tested))
     same = sum(each == 0 for each in ranges)
     why = f"the same in {same} of {len(ranges)} runs" if same else "they differ in every run"
@@ -160,7 +176,7 @@ def _same_losses(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
         return [], Test(None, f"{fewest} losses of a run recorded there, too few for the test")
     every = [loss for losses in several for loss in losses]
     p = min(statistics.differ(printed, losses) for losses in [*several, every])
-    why = f"Mann-Whitney, {len(every)} losses: p {shown(p)} at least, must be > 0.001"
+    why = f"Mann-Whitney, {len(every)} losses: p {p_value(p)} at least, must be > 0.001"
     return [float(np.mean(losses)) for losses in several], Test(p > statistics.LEVEL, why)
 
 
@@ -222,11 +238,152 @@ def _steadier(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     p = statistics.differs_in_spread(every, others)
     worst = max(statistics.differs_in_spread(ratios, others) for ratios in several)
     why = (
-        f"Brown-Forsythe, {len(every):,} and {len(others):,} pairs: p {shown(p)}, must be < 0.001;"
-        f" of one run {shown(worst)} at most, must be < 0.05"
+        f"Brown-Forsythe, {len(every):,} and {len(others):,} pairs: p {p_value(p)},"
+        f" must be < 0.001; of one run {p_value(worst)} at most, must be < 0.05"
     )
     holds = p < statistics.LEVEL and worst < statistics.FEW_LEVEL and max(shares) < 1
     return shares, Test(holds, why)
+
+
+# Who sets the pace where one worker is slowed.
+
+_SAME: Final = 1.1
+"""In step: no faster and no slower than by a tenth."""
+
+_AHEAD: Final = 1.5
+"""Ahead: faster by half at least."""
+
+_PACE_LEVEL: Final = 0.01
+_LEAST_EPOCHS: Final = 8
+"""Of fewer pairs Wilcoxon's p cannot be below the level by a margin."""
+
+
+def _slowed_worker(run: RunFigures) -> int | None:
+    """The index of the worker that was slowed, as its records tell; None: none was."""
+    return next(
+        (
+            index
+            for index, worker in enumerate(run.workers)
+            if any(fault.startswith(Kind.SLOW) for fault in worker.disturbed)
+        ),
+        None,
+    )
+
+
+def _paces(run: RunFigures) -> tuple[list[float], list[float]]:
+    """Local steps a second of the worker that is slowed, and of the others together, by epoch."""
+    slowed = _slowed_worker(run)
+    by_worker = [
+        {s.epoch: s.time_s for s in worker.steps if s.ends_epoch} for worker in run.workers
+    ]
+    shared = sorted(set.intersection(*map(set, by_worker))) if slowed is not None else []
+    mine: list[float] = []
+    theirs: list[float] = []
+    for before, after in pairwise(shared):
+        taken = [ends[after] - ends[before] for ends in by_worker]
+        if min(taken) > 0:
+            mine.append(1 / taken[slowed or 0])
+            theirs.append(float(np.mean([1 / t for i, t in enumerate(taken) if i != slowed])))
+    return mine, theirs
+
+
+def _slowest_sets_pace(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """The others' pace as a multiple of the slowed worker's; in step it is 1, to a tenth."""
+    return _paces_differ(
+        [_paces(run) for run in runs[claim.role]],
+        lambda mine, theirs: max(
+            statistics.larger(theirs, mine, 1 / _SAME), statistics.larger(mine, theirs, 1 / _SAME)
+        ),
+        "both ways, within 10%",
+    )
+
+
+def _others_run_ahead(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """The same asynchronously: they are faster by half at least."""
+    return _paces_differ(
+        [_paces(run) for run in runs[claim.role]],
+        lambda mine, theirs: statistics.larger(theirs, mine, _AHEAD),
+        "over 1.5 times",
+    )
+
+
+def _paces_differ(
+    several: Sequence[tuple[list[float], list[float]]],
+    p_of: Callable[[list[float], list[float]], float],
+    what: str,
+) -> tuple[list[float], Test]:
+    """Each run's median ratio, and the test; the run with the highest p decides."""
+    ratios = [float(np.median(np.divide(theirs, mine))) for mine, theirs in several if mine]
+    fewest = min(len(mine) for mine, _ in several)
+    if fewest < _LEAST_EPOCHS:
+        why = f"{fewest} epochs beside a worker that was slowed, and the test needs {_LEAST_EPOCHS}"
+        return ratios, Test(None, why)
+    p = max(p_of(mine, theirs) for mine, theirs in several)
+    epochs = sum(len(mine) for mine, _ in several)
+    return ratios, Test(
+        p < _PACE_LEVEL,
+        f"Wilcoxon, {what}, {epochs} epochs: p {p_value(p)} at most, must be < 0.01",
+    )
+
+
+# What stale gradients do to a loss, and what reduces it: claims about pairs of runs. A pair is one
+# run by a single worker, whose gradients are never stale, and one by several workers. Both have the
+# same seed and make the same number of updates. The harm is the logarithm of the ratio of their
+# test losses. Logarithms make the harm comparable where the losses themselves differ.
+
+LOSS: Final = "test loss"
+STALENESS: Final = "staleness"
+
+
+def _stale_harm(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """The loss with stale gradients as a multiple of the loss without, a pair."""
+    harms = _harms(claim.keys["pair"], runs)
+    return _above_zero([harms[seed] for seed in sorted(harms)], runs)
+
+
+def _stale_cure(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+    """How many times less the loss rises where the pair has a smaller rate, or batch."""
+    plain, cured = _harms(claim.keys["pair"], runs), _harms(claim.keys["cured"], runs)
+    return _above_zero([plain[s] - cured[s] for s in sorted(plain.keys() & cured.keys())], runs)
+
+
+def _harms(pair: Sequence[str], runs: Runs) -> dict[int, float]:
+    """Seed to the harm of its pair, where both runs of the pair have a loss."""
+    alone, several = (_losses(runs.get(role, ())) for role in pair)
+    seeds = alone.keys() & several.keys()
+    return {seed: math.log(several[seed] / alone[seed]) for seed in seeds}
+
+
+def _losses(runs: Sequence[RunFigures]) -> dict[int, float]:
+    found = {run.seed: run.results.get(LOSS, math.nan) for run in runs}
+    return {seed: loss for seed, loss in found.items() if seed is not None and 0 < loss < math.inf}
+
+
+def _above_zero(logs: Sequence[float], runs: Runs) -> tuple[list[float], Test]:
+    """Whether the mean of logarithms is above 0; the values are shown as factors."""
+    factors = [float(each) for each in np.exp(logs)]
+    fresh = _fresh(runs)
+    if fresh is not None:
+        return factors, Test(None, f"the gradients of run {fresh.run_id} were not stale")
+    if len(logs) < LEAST_RUNS:
+        pairs = counted(len(logs), "pair")
+        return factors, Test(None, f"{pairs} of runs with the same seed, of {LEAST_RUNS} needed")
+    p = statistics.above_zero(logs)
+    why = f"Student's t, {len(logs)} seeds: p {p_value(p)}, must be < {statistics.FEW_LEVEL}"
+    return factors, Test(p < statistics.FEW_LEVEL, why)
+
+
+def _fresh(runs: Runs) -> RunFigures | None:
+    """A run of several workers whose gradients were less than half as old as they can be."""
+    return next(
+        (
+            run
+            for several in runs.values()
+            for run in several
+            if run.results.get(STALENESS, 0) < (len(run.workers) - 1) / 2
+        ),
+        None,
+    )
 
 
 _TESTS: Final[Mapping[str, Callable[[Claim, Runs], tuple[list[float], Test]]]] = {
@@ -238,8 +395,8 @@ _TESTS: Final[Mapping[str, Callable[[Claim, Runs], tuple[list[float], Test]]]] =
     "same_losses": _same_losses,
     "in_step": _in_step,
     "steadier": _steadier,
-    "slowest_sets_pace": pace.slowest_sets_pace,
-    "others_run_ahead": pace.others_run_ahead,
-    "stale_harm": stale.harm,
-    "stale_cure": stale.cure,
+    "slowest_sets_pace": _slowest_sets_pace,
+    "others_run_ahead": _others_run_ahead,
+    "stale_harm": _stale_harm,
+    "stale_cure": _stale_cure,
 }
