@@ -2,18 +2,18 @@
 
 Softmax regression as the chapter trains it: a `tf.train.Supervisor`, images fed into each step,
 `minimize` with a global step; with --sync, in a `tf.train.SyncReplicasOptimizer`. Unlike the book's
-program it draws its batches by `lab.task.data`, waits until all workers are ready, and ends at a
-global step instead of after a number of local steps. Each worker then adds tokens once more: the
+program it draws its batches by `lab.task.sdk.data`, waits until all workers are ready, and ends at
+a global step instead of after a number of local steps. Each worker then adds tokens once more: the
 book's synchronous program stands still at its end, because the last workers wait for tokens.
 """
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from lab.task.data import load_mnist
-from lab.task.flags import boolean, parse, training_flags
-from lab.task.program import wait_for_start
-from lab.task.recorder import Recorder
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.flags import boolean, parse, training_flags
+from lab.task.sdk.program import wait_for_start
+from lab.task.sdk.recorder import Recorder
 
 parser = training_flags(__doc__)
 parser.add_argument("--sync", type=boolean, default=False, help="one update for all")

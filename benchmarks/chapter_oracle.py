@@ -31,7 +31,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lab.task.data import Examples, Floats, Ints, Mnist, load_mnist
+from lab.task.sdk.data import Examples, Floats, Ints, Mnist, load_mnist
 from tests import oracle
 
 ROOT: Final = Path(__file__).parents[1]

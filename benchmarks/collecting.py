@@ -3,8 +3,8 @@
     python -m benchmarks.collecting {files|pipe} VOLUME HOME [--summary]
 
 `files` is the way of the local backend: the volume's files are read here. `pipe` is that of
-containers but for the engine between: `python -m lab.task.volume ship` in another process, its
-frames through a pipe. Behind it everything is as in `lab run`: collector, records, live view.
+containers but for the engine between: `python -m lab.task.probes.volume ship` in another process,
+its frames through a pipe. Behind it everything is as in `lab run`: collector, records, live view.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from typing import IO, cast
 from benchmarks.volume import request
 from lab.backends import Chunk, Environment
 from lab.run import lifecycle
+from lab.run.collect import collect
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.view import PlainView
-from lab.task import shipping
-from lab.task.frames import read_frames
+from lab.task.probes import sync
 from lab.task.protocol import Volume
+from lab.task.protocol.framing import decode_frames
 
 _PIECE = 64 * 1024  # bytes that are asked for at once; an engine sends no larger ones
 
@@ -38,11 +39,11 @@ class Files:
     def __init__(self, volume: Volume) -> None:
         self._volume = volume
 
-    def ship(
+    def stream(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
         """As `lab.backends.Environment` says."""
-        return shipping.ship(self._volume, run_id, offsets, follow=follow, **more)
+        return sync.stream(self._volume, run_id, offsets, follow=follow, **more)
 
 
 class Pipe:
@@ -51,7 +52,7 @@ class Pipe:
     def __init__(self, volume: Volume) -> None:
         self._volume = volume
 
-    def ship(
+    def stream(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
         """As `lab.backends.Environment` says."""
@@ -59,13 +60,13 @@ class Pipe:
         flags = [f"--{name.replace('_', '-')}" for name, is_on in switches.items() if is_on]
         words = ["ship", run_id, json.dumps(dict(offsets)), *flags]
         process = subprocess.Popen(
-            [sys.executable, "-m", "lab.task.volume", *words],
+            [sys.executable, "-m", "lab.task.probes.volume", *words],
             env={**os.environ, "LAB_RUNS": str(self._volume.root)},
             stdout=subprocess.PIPE,
         )
         assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
         with process:
-            yield from read_frames(_pieces(process.stdout.fileno()))
+            yield from decode_frames(_pieces(process.stdout.fileno()))
         if process.returncode != 0:
             raise RuntimeError(f"the volume's module ended with {process.returncode}")
 
@@ -89,7 +90,7 @@ class CountingView(PlainView):
 
     def sequence_gaps(self) -> int:
         """Sequence numbers that never came, of all tasks."""
-        return sum(progress.lost for progress in self._tasks.progress.values())
+        return sum(progress.lost for progress in self._progress.values())
 
 
 def peak_memory() -> int:
@@ -111,9 +112,10 @@ def main(way: str, volume: Path, home: Path, *, summary: bool) -> None:
     environment = cast(Environment, {"files": Files, "pipe": Pipe}[way](Volume(volume)))
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         view = CountingView(info, nowhere)
-        began = time.perf_counter()
-        lifecycle.bring_home(run, environment, follow=True, view=view)
-        seconds = time.perf_counter() - began
+        with run.opened() as opened:
+            began = time.perf_counter()
+            collect(opened, environment, view, follow=True)
+            seconds = time.perf_counter() - began
     found = {
         "seconds": seconds,
         "memory_bytes": peak_memory(),
@@ -122,7 +124,8 @@ def main(way: str, volume: Path, home: Path, *, summary: bool) -> None:
     }
     if summary:
         began = time.perf_counter()
-        lifecycle.finish(run)
+        with run.opened() as opened:
+            lifecycle.finish(opened)
         found["summary_seconds"] = time.perf_counter() - began
     print(json.dumps(found))
 

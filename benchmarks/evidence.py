@@ -26,9 +26,9 @@ from benchmarks.marks import put
 from benchmarks.scaling_tables import table
 from benchmarks.steps import STEPS
 from benchmarks.trainings import ROOT, json_records
-from lab.reproduce.statistics import differ
+from lab.reproduce.statistics import mannwhitney_p
 from lab.run.summary import Summary
-from lab.run.tables import result
+from lab.run.tables import result_table
 from tests.oracle import prediction_band
 
 FOLDER: Final = ROOT / "docs/evidence"
@@ -106,7 +106,7 @@ def read(name: str, folder: Path = FOLDER) -> Kept:
 def outcome(name: str) -> str:
     """The table that `lab run` printed at the run's end."""
     shown = Console(file=io.StringIO(), width=80, record=True)
-    shown.print(result(read(name).summary))
+    shown.print(result_table(read(name).summary))
     lines = [line.rstrip() for line in shown.export_text().splitlines()]
     return "\n".join(["```", *lines, "```", ""])
 
@@ -138,7 +138,7 @@ def beside_the_post() -> str:
             where = f"{since:,} to {until:,}"
             rows += [
                 [f"{where}, the post", *described(printed), ""],
-                [f"{where}, here", *described(ours), f"{differ(printed, ours):.2f}"],
+                [f"{where}, here", *described(ours), f"{mannwhitney_p(printed, ours):.2f}"],
             ]
     return table(["global steps", "losses", "least", "mean", "most", "Mann-Whitney's p"], rows)
 

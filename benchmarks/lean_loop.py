@@ -9,10 +9,10 @@ where they are recorded.
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from lab.task.data import load_mnist
-from lab.task.flags import parse, training_flags
-from lab.task.program import wait_for_start
-from lab.task.recorder import Recorder
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.flags import parse, training_flags
+from lab.task.sdk.program import wait_for_start
+from lab.task.sdk.recorder import Recorder
 
 flags = parse(training_flags(__doc__))
 is_chief = flags.task_index == 0

@@ -211,7 +211,7 @@ of it.
 
 Runs up to number 26 were made with TensorFlow's own request ids, which repeat. In runs 17, 21 and
 25 one worker stood still. Our hypothesis is that TensorFlow had refused a step and lost the
-refusal (`lab/task/heritage/request_ids.py`): with seeds of 16 bits, tried once by hand, a worker
+refusal (`lab/task/tf1/request_ids.py`): with seeds of 16 bits, tried once by hand, a worker
 stood still at step 98. In run 10 a worker was killed by SIGXCPU. A tool that ran beside it sends
 that signal to its own processes by their ids; that it hit a stranger is our hypothesis. In run 11 a
 worker that had made all its steps aborted when it ended; the cause is not known. Runs without a

@@ -16,7 +16,7 @@ import json
 import sys
 from pathlib import Path
 
-from lab.task.data import Mnist, load_mnist
+from lab.task.sdk.data import Mnist, load_mnist
 from tests import oracle
 
 SEEDS = range(8)

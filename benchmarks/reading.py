@@ -105,7 +105,7 @@ def read(run: RunDir, records: int) -> Reading:
 
 def main(argv: Sequence[str]) -> int:
     """Print what one reading took."""
-    from lab.run.frame import records_frame  # noqa: PLC0415  (only this process needs pandas)
+    from lab.run.dataframe import records_frame  # noqa: PLC0415  (only this process needs pandas)
 
     began, cpu_s = time.perf_counter(), time.process_time()
     frame = records_frame(RunDir(Path(argv[0])))

@@ -12,13 +12,13 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lab.gpu import survey
+from lab.gpu import read_host
 from lab.run.collect import View
-from lab.run.gpu_metrics import watched
+from lab.run.gpu_metrics import sampled
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
-from lab.task.states import State
+from lab.task.protocol.states import State
 
 OPENED_S = 30.0
 
@@ -41,12 +41,12 @@ class First(View):
 def main(argv: Sequence[str]) -> int:
     """Prints one JSON object: seconds of CPU time of the process, seconds, cards, lines."""
     folder, seconds = Path(argv[0]), float(argv[1])
-    cards = [gpu.device_id for gpu in survey().gpus]
+    cards = [gpu.device_id for gpu in read_host().gpus]
     tasks = tuple({"task": f"worker-{index}", "gpus": [card]} for index, card in enumerate(cards))
     run, view = RunDir(folder / "run"), First()
     info = RunInfo("run", RunSpec("async"), state=State.TRAINING, tasks=tasks)
     run.create(info)
-    with watched(run, info, view):
+    with sampled(run, info, view):
         if not view.came.wait(OPENED_S):
             return 1
         began, cpu_s = time.monotonic(), time.process_time()

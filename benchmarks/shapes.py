@@ -17,7 +17,7 @@ from benchmarks.steps import Records, UnfitError, marks, steps_per_second
 from benchmarks.trainings import PATIENCE_S, ROOT, TrainingError, Workplace, json_records
 from benchmarks.watching import Look, Watcher
 from lab.simulation import Box, Shape, Way
-from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol.experiments import EXPERIMENTS
 
 EVERY_S: Final = 0.25
 SEED: Final = 1

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from lab.task.files import write_atomically
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.states import State
+from lab.task.protocol.files import write_atomically
+from lab.task.protocol.states import State
 
 RUN_ID = "20261121-0000-async-0000"
 CLUSTER = {

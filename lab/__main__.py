@@ -12,13 +12,13 @@ from lab import signals
 def main() -> None:
     """Run one command and leave with its exit code."""
     _open_missing_streams()
-    code = signals.INTERRUPTED
+    code = signals.EXIT_INTERRUPTED
     with suppress(KeyboardInterrupt), signals.as_interrupt():
         # Imported here, where a signal shows no traceback any more.
         from lab.cli import main as run_command  # noqa: PLC0415
 
         code = run_command(sys.argv[1:])
-    signals.end_at_once()
+    signals.exit_on_signal()
     _drop_unwritten()
     sys.exit(code)
 

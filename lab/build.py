@@ -5,22 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lab.backends import Say
+from lab.backends import Notify
 from lab.backends.compose.cli import Compose, compose_version
-from lab.backends.compose.engine import Engine
-from lab.backends.compose.image import build as build_image
-from lab.backends.compose.image import image_of
+from lab.backends.compose.client import Engine
+from lab.backends.compose.image_build import build as build_image
+from lab.backends.compose.image_build import image_of
 from lab.placement.plan import Plan
 from lab.render.compose import render
 
 
-def build(plan: Plan, *, root: Path, say: Say) -> str:
+def build(plan: Plan, *, root: Path, notify: Notify) -> str:
     """Build the image that a plan's tasks run in.
 
     Args:
         plan: With GPUs it takes TensorFlow with CUDA, else TensorFlow for CPUs.
         root: The project's directory, with `Dockerfile.gpu`.
-        say: Receives what will be downloaded, then progress.
+        notify: Receives what will be downloaded, then progress.
 
     Returns:
         The image's name.
@@ -37,5 +37,5 @@ def build(plan: Plan, *, root: Path, say: Say) -> str:
         file.write_text(render(plan), encoding="utf-8")
         compose = Compose(plan.name, file, root.absolute())
         image = image_of(compose.config())
-        build_image(engine, compose, image, plan, root=root.absolute(), say=say)
+        build_image(engine, compose, image, plan, root=root.absolute(), notify=notify)
     return image.name

@@ -6,10 +6,10 @@ import contextlib
 import sys
 
 from lab.strict_json import dump
-from lab.task.text import bounded
+from lab.task.protocol.text import bounded
 
 
-def say(line: str) -> None:
+def notify(line: str) -> None:
     """Write one line to stderr, with control sequences made visible.
 
     A closed terminal or pipe is no error: a clean-up that is under way must go on.
@@ -25,7 +25,7 @@ def print_json(value: object) -> None:
 
 def confirm(question: str) -> bool:
     """Ask on the terminal; anything but y or yes is no, and so is the end of the input."""
-    say(f"{question} [y/N]")
+    notify(f"{question} [y/N]")
     try:
         return input().strip().lower() in {"y", "yes"}
     except EOFError:

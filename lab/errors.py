@@ -6,7 +6,7 @@ ends. Any other exception is a defect and keeps its traceback.
 
 from __future__ import annotations
 
-from lab.task.text import bounded
+from lab.task.protocol.text import bounded
 
 
 class LabError(Exception):
@@ -14,17 +14,17 @@ class LabError(Exception):
 
     Attributes:
         what: What is wrong, and where; without a final full stop. Long names in it are cut.
-        mend: How to fix it, as an imperative phrase; may be empty.
+        fix: How to fix it, as an imperative phrase; may be empty.
         exit_code: The exit code of the command: 1, it failed.
     """
 
     exit_code = 1
 
-    def __init__(self, what: str, mend: str = "") -> None:
-        what, mend = ("\n".join(map(bounded, text.split("\n"))) for text in (what, mend))
-        super().__init__(f"{what}; {mend}" if mend else what)
+    def __init__(self, what: str, fix: str = "") -> None:
+        what, fix = ("\n".join(map(bounded, text.split("\n"))) for text in (what, fix))
+        super().__init__(f"{what}; {fix}" if fix else what)
         self.what = what
-        self.mend = mend
+        self.mend = fix
 
 
 class InputError(LabError):
@@ -33,7 +33,7 @@ class InputError(LabError):
     exit_code = 2
 
 
-class DescriptionError(InputError):
+class ConfigError(InputError):
     """A cluster config is invalid; all faults are reported at once.
 
     Attributes:
@@ -51,7 +51,7 @@ class InterruptError(LabError):
     exit_code = 130
 
 
-class UnjudgedError(LabError):
+class InconclusiveError(LabError):
     """A result is inconclusive so far: exit code 3."""
 
     exit_code = 3

@@ -15,19 +15,19 @@ from pathlib import Path
 from typing import Final
 
 from lab.errors import InputError
-from lab.task.files import replacing
-from lab.task.text import short
+from lab.task.protocol.files import atomic_writer
+from lab.task.protocol.text import short
 
 _DESCRIPTORS: Final = {"/dev/stdout": 1, "/dev/stderr": 2}
 _DESCRIPTOR: Final = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,4})")
-_BEGIN: Final = 4096
+_PREFIX_BYTES: Final = 4096
 """Bytes of a file that show which program wrote it."""
 
-IsOurs = Callable[[bytes], bool]
+IsOwnFile = Callable[[bytes], bool]
 """Whether a file that begins with these bytes was written by the same command."""
 
 
-def check_output(flag: str, path: Path, is_ours: IsOurs, *, force: bool) -> None:
+def check_output(flag: str, path: Path, is_ours: IsOwnFile, *, force: bool) -> None:
     """Check that a file may be written, before anything is computed.
 
     Args:
@@ -43,7 +43,7 @@ def check_output(flag: str, path: Path, is_ours: IsOurs, *, force: bool) -> None
     if _descriptor(path) is not None:
         return
     shown = short(str(path))
-    mend = "name another file"
+    fix = "name another file"
     try:
         target = path.resolve()
         if not target.parent.is_dir():
@@ -54,17 +54,17 @@ def check_output(flag: str, path: Path, is_ours: IsOurs, *, force: bool) -> None
         if not target.exists():
             return
         mode = target.stat().st_mode
-        begin = _begin_of(target) if stat.S_ISREG(mode) else b""
+        begin = _prefix_of(target) if stat.S_ISREG(mode) else b""
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: a link to itself
-        raise InputError(f"{flag}: {shown} cannot be written: {_reason(error)}", mend) from error
+        raise InputError(f"{flag}: {shown} cannot be written: {_reason(error)}", fix) from error
     if stat.S_ISDIR(mode):
         raise InputError(f"{flag}: {shown} is a directory", "name a file in it")
     if stat.S_ISBLK(mode):
-        raise InputError(f"{flag}: {shown} is a disk", mend)
+        raise InputError(f"{flag}: {shown} is a disk", fix)
     if begin and not force and not is_ours(begin):
         raise InputError(
             f"{flag}: {shown} is there, and lab did not write it",
-            f"{mend}, or replace this one with --force",
+            f"{fix}, or replace this one with --force",
         )
 
 
@@ -85,7 +85,7 @@ def write_output(path: Path, data: bytes) -> None:
         with target.open("wb") as file:
             file.write(data)
         return
-    with replacing(target) as file:
+    with atomic_writer(target) as file:
         file.write(data)
         if mode is not None:
             os.fchmod(file.fileno(), stat.S_IMODE(mode))
@@ -97,9 +97,9 @@ def _descriptor(path: Path) -> int | None:
     return int(found[1]) if found else _DESCRIPTORS.get(str(path))
 
 
-def _begin_of(path: Path) -> bytes:
+def _prefix_of(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(_BEGIN)
+        return file.read(_PREFIX_BYTES)
 
 
 def _reason(error: Exception) -> str:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lab.task.text import short
+from lab.task.protocol.text import short
 
 SUFFIX: Final = "_is"
 _NUMBERS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -46,17 +46,19 @@ def _strict(value: object) -> object:
         return {name: _strict(each) for name, each in value.items()} | marks
     if isinstance(value, (list, tuple)):
         return [_strict(each) for each in value]
-    return None if _word(value) else value
+    return None if _literal(value) else value
 
 
 def _mark(value: object) -> str | dict[str, str]:
     """Which number a value is, or which numbers it holds; nothing where all are finite."""
     if isinstance(value, (list, tuple)):
-        return {str(place): word for place, each in enumerate(value) if (word := _word(each))}
-    return _word(value)
+        return {
+            str(place): argument for place, each in enumerate(value) if (argument := _literal(each))
+        }
+    return _literal(value)
 
 
-def _word(value: object) -> str:
+def _literal(value: object) -> str:
     is_finite = not isinstance(value, float) or math.isfinite(value)
     return "" if is_finite else str(float(value))  # type: ignore[arg-type]
 
@@ -73,8 +75,8 @@ def _loose(value: Any) -> Any:  # noqa: ANN401  (whatever JSON holds)
             found[bare] = _NUMBERS[mark]
             del found[name]
         elif isinstance(mark, dict) and _fits(found.get(bare), mark):
-            for place, word in mark.items():
-                found[bare][int(place)] = _NUMBERS[word]
+            for place, argument in mark.items():
+                found[bare][int(place)] = _NUMBERS[argument]
             del found[name]
     return found
 
@@ -85,6 +87,6 @@ def _fits(values: object, mark: Mapping[str, object]) -> bool:
         place.isdecimal()
         and int(place) < len(values)
         and values[int(place)] is None
-        and word in _NUMBERS
-        for place, word in mark.items()
+        and argument in _NUMBERS
+        for place, argument in mark.items()
     )

@@ -13,12 +13,12 @@ from typing import Final
 
 import lab
 
-COMPLETE: Final = ".complete"
+INSTALLED_MARKER: Final = ".complete"
 """What make leaves in a virtual environment when all of it is installed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class TensorFlowVersion:
     """One choice of TensorFlow.
 
     Attributes:
@@ -59,13 +59,13 @@ class Image:
         """
         for folder in (root, Path(lab.__file__).parents[1]):
             environment = folder.absolute() / self.environment
-            if (environment / COMPLETE).exists():
+            if (environment / INSTALLED_MARKER).exists():
                 # Not resolved: it is the link itself that makes Python find the environment.
                 return environment / "bin" / "python"
         return None
 
 
-CURRENT: Final = Image(
+CURRENT: Final = TensorFlowVersion(
     tensorflow="2.21",
     prefix="",
     pin="2.21.*",
@@ -74,7 +74,7 @@ CURRENT: Final = Image(
     environment="",
     target="",
 )
-HERITAGE: Final = Image(
+TF1: Final = TensorFlowVersion(
     tensorflow="2.15",
     prefix="heritage-",
     # 2.15 is the last with Estimator; 2.15.0 asks for a TensorRT that PyPI does not have.
@@ -84,5 +84,5 @@ HERITAGE: Final = Image(
     environment=".venv-heritage",
     target="heritage",
 )
-IMAGES: Final[Mapping[str, Image]] = {each.tensorflow: each for each in (CURRENT, HERITAGE)}
+IMAGES: Final[Mapping[str, TensorFlowVersion]] = {each.tensorflow: each for each in (CURRENT, TF1)}
 """By the version that an experiment names."""

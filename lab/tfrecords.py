@@ -18,12 +18,12 @@ from typing import BinaryIO, Final
 import numpy as np
 import numpy.typing as npt
 
-from lab.task.data import PIXELS, SIDE, Examples
+from lab.task.sdk.data import PIXELS, SIDE, Examples
 
 # Of protocol buffers: a field's number and type in one byte. Type 2 has its length before it.
 _FIELD_1, _FIELD_2, _FIELD_3 = 0x0A, 0x12, 0x1A
-_CHECKSUM: Final = 4
-_HEAD: Final = 8 + _CHECKSUM
+_CHECKSUM_BYTES: Final = 4
+_HEADER_BYTES: Final = 8 + _CHECKSUM_BYTES
 """Bytes of a record before its data: the length and its checksum."""
 _BITS: Final = 7
 """Bits of a number in each of its bytes."""
@@ -32,10 +32,10 @@ _BITS: Final = 7
 _POLYNOMIAL: Final = 0x82F63B78
 _MASK: Final = 0xA282EAD8
 
-_Words = npt.NDArray[np.uint32]
+_Uint32s = npt.NDArray[np.uint32]
 
 
-def tfrecords(examples: Examples) -> bytes:
+def encode_examples(examples: Examples) -> bytes:
     """The file.
 
     Args:
@@ -44,8 +44,8 @@ def tfrecords(examples: Examples) -> bytes:
     Returns:
         n records of the same length, in the order of the examples.
     """
-    before, behind = _around()
-    return frame(
+    before, behind = _example_parts()
+    return frame_records(
         [
             before + image.tobytes() + behind + bytes([label])
             for image, label in zip(examples.pixels, examples.labels.tolist(), strict=True)
@@ -53,12 +53,12 @@ def tfrecords(examples: Examples) -> bytes:
     )
 
 
-def is_ours(begin: bytes) -> bool:
+def is_tfrecords(begin: bytes) -> bool:
     """Whether a file that begins with these bytes was written by `tfrecords`."""
-    return begin[_HEAD:].startswith(_around()[0])
+    return begin[_HEADER_BYTES:].startswith(_example_parts()[0])
 
 
-def frame(records: Sequence[bytes]) -> bytes:
+def frame_records(records: Sequence[bytes]) -> bytes:
     """Records as they stand in a TFRecord file, which a file of TensorBoard's events is, too.
 
     Args:
@@ -72,16 +72,16 @@ def frame(records: Sequence[bytes]) -> bytes:
     return b"".join(part for record in parts for part in record)
 
 
-def count(file: BinaryIO) -> int:
+def count_records(file: BinaryIO) -> int:
     """The number of records from a file's position to its end."""
     found = 0
-    while head := file.read(_HEAD):
-        file.seek(int.from_bytes(head[:8], "little") + _CHECKSUM, os.SEEK_CUR)
+    while head := file.read(_HEADER_BYTES):
+        file.seek(int.from_bytes(head[:8], "little") + _CHECKSUM_BYTES, os.SEEK_CUR)
         found += 1
     return found
 
 
-def _around() -> tuple[bytes, bytes]:
+def _example_parts() -> tuple[bytes, bytes]:
     """What stands in each example before the image, and between it and the label's last byte."""
     pixels = bytes(PIXELS)
     sizes = {"height": SIDE, "width": SIDE, "pixels": PIXELS}
@@ -121,10 +121,10 @@ def _masked_crcs(records: Sequence[bytes]) -> list[bytes]:
         (bytes(byte ^ 0xFF for byte in record[:4]) + record[4:]).rjust(width, b"\0")
         for record in records
     )
-    table: _Words = np.arange(256, dtype=np.uint32)
+    table: _Uint32s = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         table = (table >> np.uint32(1)) ^ (table & np.uint32(1)) * np.uint32(_POLYNOMIAL)
-    crc: _Words = np.zeros(len(records), np.uint32)
+    crc: _Uint32s = np.zeros(len(records), np.uint32)
     for column in np.frombuffer(rows, np.uint8).reshape(len(records), width).T:
         crc = table[(crc ^ column) & 0xFF] ^ (crc >> np.uint32(8))
     crc = ~crc

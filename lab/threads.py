@@ -26,7 +26,7 @@ def signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def later(action: Callable[[], T]) -> Future[T]:
+def in_background(action: Callable[[], T]) -> Future[T]:
     """Start something that may hang, in a thread that does not delay the end of the process.
 
     Python waits at its end for the threads of an executor, but not for this one.
@@ -43,10 +43,10 @@ def later(action: Callable[[], T]) -> Future[T]:
     return future
 
 
-def within(seconds: float, action: Callable[[], T]) -> T:
+def with_timeout(seconds: float, action: Callable[[], T]) -> T:
     """Run something that may hang, with a time limit.
 
     Raises:
         TimeoutError: It took longer; its thread runs on.
     """
-    return later(action).result(seconds)
+    return in_background(action).result(seconds)

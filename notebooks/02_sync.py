@@ -15,7 +15,7 @@ import pandas as pd
 from common import at_root, figure, sample, steps_of
 
 from lab import api
-from lab.task.data import load_mnist
+from lab.task.sdk.data import load_mnist
 
 at_root()
 

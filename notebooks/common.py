@@ -13,12 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lab import api
-from lab.backends.choose import backends
-from lab.console import say
-from lab.figures.charts import CHARTS
-from lab.figures.trace import from_first_step
-from lab.report.data import read_runs
-from lab.run.standing import Volumes
+from lab.backends.selection import backends
+from lab.console import notify
+from lab.plots.data import from_first_step
+from lab.plots.registry import CHARTS
+from lab.report.loader import read_runs
+from lab.run.status import StatusProber
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "notebooks/samples"
@@ -65,13 +65,13 @@ def figure(name: str, *runs: api.Run) -> Figure:
     charts = {chart.name: chart for chart in CHARTS}
     if name not in charts:
         raise ValueError(f"no figure {name!r}: there are {', '.join(charts)}")
-    read = read_runs([run.directory for run in runs], Volumes(backends), say)
+    read = read_runs([run.directory for run in runs], StatusProber(backends), notify)
     traces = [each.trace for each in read]
     if len(traces) > 1:
         traces = [from_first_step(trace) for trace in traces]
     drawn = charts[name].draw(traces)
     if drawn is None:
-        raise ValueError(f"{name}: {charts[name].lacks}")
+        raise ValueError(f"{name}: {charts[name].missing}")
     return drawn
 
 

@@ -12,10 +12,10 @@ import tensorflow as tf
 from begin import begin
 from mnist_model import MODELS, share_correct
 
-from lab.task.data import load_mnist
-from lab.task.flags import one_of, parse, positive, training_flags
-from lab.task.model import SavedModel, save_model
-from lab.task.program import run_directory, wait_for_start
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.flags import one_of, parse, positive, training_flags
+from lab.task.sdk.model import SavedModel, save_model
+from lab.task.sdk.program import run_directory, wait_for_start
 
 parser = training_flags(__doc__, jobs=["worker"])
 parser.add_argument(

@@ -16,18 +16,18 @@ from mnist_model import MODELS, share_correct
 from one_core import keep_to_one_core
 from split_batch import Towers, add_flag
 
-from lab.task.data import load_mnist
-from lab.task.flags import boolean, parse, positive, training_flags
-from lab.task.interrupt import leave_on_interrupt
-from lab.task.model import SavedModel, save_model
-from lab.task.program import (
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.flags import boolean, parse, positive, training_flags
+from lab.task.sdk.interrupt import leave_on_interrupt
+from lab.task.sdk.model import SavedModel, save_model
+from lab.task.sdk.program import (
     ProgramError,
     ended_tasks,
     report_failure,
     run_directory,
     wait_for_start,
 )
-from lab.task.recorder import Recorder
+from lab.task.sdk.recorder import Recorder
 
 # ---- 1. Who am I? As in mnist_async.py.
 parser = training_flags(__doc__)

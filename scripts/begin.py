@@ -5,9 +5,9 @@
 
 import tensorflow.compat.v1 as tf
 
-from lab.task.interrupt import leave_on_interrupt
-from lab.task.program import report_failure
-from lab.task.recorder import Recorder
+from lab.task.sdk.interrupt import leave_on_interrupt
+from lab.task.sdk.program import report_failure
+from lab.task.sdk.recorder import Recorder
 
 
 def begin(flags, **fields):

@@ -9,7 +9,7 @@ import threading
 
 import tensorflow.compat.v1 as tf
 
-from lab.task.program import ProgramError
+from lab.task.sdk.program import ProgramError
 
 INDEX = re.compile(r"model-([0-9]+)\.index")
 

@@ -13,10 +13,10 @@ import tensorflow as tf
 from begin import begin
 from mnist_model import MODELS, share_correct
 
-from lab.task.data import PIXELS, load_mnist, train_files
-from lab.task.flags import parse, training_flags
-from lab.task.model import SavedModel, save_model
-from lab.task.program import run_directory, wait_for_start
+from lab.task.sdk.data import PIXELS, load_mnist, train_files
+from lab.task.sdk.flags import parse, training_flags
+from lab.task.sdk.model import SavedModel, save_model
+from lab.task.sdk.program import run_directory, wait_for_start
 
 flags = parse(training_flags(__doc__, jobs=["chief", "ps", "worker"]))
 

@@ -15,8 +15,8 @@ from mnist_model import MODELS
 from placement import GreedyByBytes
 from traces import as_written, placement_log, where
 
-from lab.task.flags import parse, task_flags
-from lab.task.program import run_directory, wait_for_start
+from lab.task.sdk.flags import parse, task_flags
+from lab.task.sdk.program import run_directory, wait_for_start
 
 flags = parse(task_flags(__doc__, jobs=["ps", "worker"]))
 myself = f"/job:worker/task:{flags.task_index}"

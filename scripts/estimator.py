@@ -15,11 +15,11 @@ import tensorflow.compat.v1 as tf1
 from begin import begin
 from mnist_model import MODELS
 
-from lab.task.data import PIXELS, load_mnist, load_test
-from lab.task.flags import one_of, parse, positive, training_flags
-from lab.task.heritage.sessions import shorten_polls
-from lab.task.model import SavedModel, save_model
-from lab.task.program import ProgramError, make_directory, run_directory, wait_for_start
+from lab.task.sdk.data import PIXELS, load_mnist, load_test
+from lab.task.sdk.flags import one_of, parse, positive, training_flags
+from lab.task.sdk.model import SavedModel, save_model
+from lab.task.sdk.program import ProgramError, make_directory, run_directory, wait_for_start
+from lab.task.tf1.sessions import shorten_polling
 
 JOBS = ["chief", "ps", "worker", "evaluator"]
 parser = training_flags(__doc__, jobs=JOBS, optional=["chief", "ps", "evaluator"])
@@ -192,7 +192,7 @@ class Evaluations(tf.estimator.Exporter):
 # ---- 7. Every task does its part, and returns when all steps are made; a parameter server never.
 if flags.job_name in {"ps", "evaluator"}:
     recorder.write("event", status="ready", message=f"does its part as {flags.job_name}")
-shorten_polls()  # Else workers would ask every 30 seconds whether the chief has initialized.
+shorten_polling()  # Else workers would ask every 30 seconds whether the chief has initialized.
 steps, evaluations = Steps(), Evaluations()
 tf.estimator.train_and_evaluate(
     tf.estimator.Estimator(model_fn, config=config),

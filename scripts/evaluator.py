@@ -13,9 +13,9 @@ from begin import begin
 from checkpoints import newest_first
 from mnist_model import MODELS, share_correct
 
-from lab.task.data import load_test
-from lab.task.flags import parse, training_flags
-from lab.task.program import (
+from lab.task.sdk.data import load_test
+from lab.task.sdk.flags import parse, training_flags
+from lab.task.sdk.program import (
     ProgramError,
     ended_tasks,
     make_directory,

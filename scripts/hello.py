@@ -12,8 +12,8 @@ import tensorflow.compat.v1 as tf
 from begin import begin, server_config
 from traces import as_written, where
 
-from lab.task.flags import parse, task_flags
-from lab.task.program import wait_for_start
+from lab.task.sdk.flags import parse, task_flags
+from lab.task.sdk.program import wait_for_start
 
 flags = parse(task_flags(__doc__, jobs=["local"]))
 

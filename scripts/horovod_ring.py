@@ -17,11 +17,11 @@ from begin import begin
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 from mnist_model import MODELS, share_correct
 
-from lab.task.data import load_mnist
-from lab.task.flags import parse, training_flags
-from lab.task.model import SavedModel, save_model
-from lab.task.program import ProgramError, run_directory, wait_for_start
 from lab.task.protocol import LOST_CONTACT
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.flags import parse, training_flags
+from lab.task.sdk.model import SavedModel, save_model
+from lab.task.sdk.program import ProgramError, run_directory, wait_for_start
 
 flags = parse(training_flags(__doc__, jobs=["worker"]))
 recorder = begin(flags, batch_size=flags.batch_size)

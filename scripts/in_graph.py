@@ -15,9 +15,9 @@ from compare import apart
 from mnist_model import MODELS, share_correct
 from session import Session, roll_call
 
-from lab.task.data import load_mnist
-from lab.task.flags import parse, positive, training_flags
-from lab.task.program import wait_for_start
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.flags import parse, positive, training_flags
+from lab.task.sdk.program import wait_for_start
 
 parser = training_flags(__doc__, jobs=["ps", "worker", "client"])
 parser.add_argument("--compare_steps", type=positive, default=100, help="steps (default: 100)")

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from lab.task.data import PIXELS
+from lab.task.sdk.data import PIXELS
 
 RPC = tf.distribute.experimental.rpc
 

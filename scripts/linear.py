@@ -13,8 +13,8 @@ import tensorflow.compat.v1 as tf
 from begin import begin, server_config
 from traces import where
 
-from lab.task.flags import parse, positive, rate, task_flags
-from lab.task.program import wait_for_start
+from lab.task.sdk.flags import parse, positive, rate, task_flags
+from lab.task.sdk.program import wait_for_start
 
 parser = task_flags(__doc__, jobs=["worker", "client"])
 parser.add_argument("--steps", type=positive, default=200, help="default: 200")

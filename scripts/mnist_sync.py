@@ -17,11 +17,11 @@ from placement import ps_strategy
 from session import Session, roll_call
 from split_batch import Towers, add_flag
 
-from lab.task.data import load_mnist
-from lab.task.flags import parse, positive, training_flags
-from lab.task.interrupt import leave_on_interrupt
-from lab.task.model import SavedModel, save_model
-from lab.task.program import (
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.flags import parse, positive, training_flags
+from lab.task.sdk.interrupt import leave_on_interrupt
+from lab.task.sdk.model import SavedModel, save_model
+from lab.task.sdk.program import (
     ProgramError,
     ended_tasks,
     make_directory,
@@ -29,7 +29,7 @@ from lab.task.program import (
     run_directory,
     wait_for_start,
 )
-from lab.task.recorder import Recorder
+from lab.task.sdk.recorder import Recorder
 
 RECORD_WITHIN_S = 5  # However slow the steps are, one is told of so often.
 

@@ -16,9 +16,9 @@ from mnist_model import MODELS, share_correct
 from session import Session, roll_call
 from traces import where
 
-from lab.task.data import load_mnist
-from lab.task.flags import parse, positive, training_flags
-from lab.task.program import ProgramError, wait_for_start
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.flags import parse, positive, training_flags
+from lab.task.sdk.program import ProgramError, wait_for_start
 
 parser = training_flags(__doc__, jobs=["worker", "client"])
 parser.add_argument("--compare_steps", type=positive, default=100, help="steps (default: 100)")

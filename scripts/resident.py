@@ -8,7 +8,7 @@ parameter server holds all parameters in one vector, so that a step is one messa
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from lab.task.data import PIXELS
+from lab.task.sdk.data import PIXELS
 
 
 class Images:

@@ -13,7 +13,7 @@ that for a tensor for example, and part of an update may be made then: such an e
 
 import tensorflow.compat.v1 as tf
 
-from lab.task.refusals import is_false_refusal
+from lab.task.sdk.refusals import is_false_refusal
 
 
 class Session(tf.Session):

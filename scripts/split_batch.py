@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import tensorflow.compat.v1 as tf
 
-from lab.task.flags import positive
-from lab.task.program import ProgramError
+from lab.task.sdk.flags import positive
+from lab.task.sdk.program import ProgramError
 
 
 def add_flag(parser):

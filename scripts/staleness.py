@@ -15,9 +15,9 @@ from begin import begin, server_config
 from mnist_model import MODELS, share_correct
 from session import Session, roll_call
 
-from lab.task.data import load_mnist
-from lab.task.flags import amount, parse, training_flags
-from lab.task.program import ended_tasks, wait_for_start
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.flags import amount, parse, training_flags
+from lab.task.sdk.program import ended_tasks, wait_for_start
 
 parser = training_flags(__doc__)
 parser.add_argument("--pause", type=amount, default=0.03, help="seconds (default: 0.03)")

@@ -17,9 +17,9 @@ from begin import begin
 from compare import apart
 from mnist_model import MODELS, PIXELS, share_correct
 
-from lab.task.data import load_mnist
-from lab.task.flags import parse, positive, training_flags
-from lab.task.program import (
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.flags import parse, positive, training_flags
+from lab.task.sdk.program import (
     ProgramError,
     make_directory,
     run_directory,

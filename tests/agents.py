@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.task.control import submit
-from lab.task.forked import VARIABLE
+from lab.task.agent.fork_client import VARIABLE
 from lab.task.protocol import Request, TaskStatus, Volume
-from lab.task.states import State
-from lab.task.statuses import read_status
+from lab.task.protocol.control import submit
+from lab.task.protocol.states import State
+from lab.task.protocol.statuses import read_status
 from tests import specs
 
 ROOT = Path(__file__).parents[1]

@@ -85,6 +85,6 @@ def project_named(name: str, folder: Path) -> Iterator[Path]:
     assert "name: mnist" in text
     (folder / "cluster.yaml").write_text(text.replace("name: mnist", f"name: {name}"))
     yield folder
-    left = ComposeBackend().find_volume(name)
+    left = ComposeBackend().find_any(name)
     if left is not None:
         left.down(lambda line: None)

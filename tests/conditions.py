@@ -19,5 +19,5 @@ def lacking(what: str) -> NoReturn:
 
 def needs_namespaces() -> None:
     """Go on only where nodes can have namespaces of their own."""
-    if (reason := isolation.why_not()) is not None:
+    if (reason := isolation.unavailable_reason()) is not None:
         lacking(f"no namespaces here: {reason}")

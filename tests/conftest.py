@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from lab.backends.compose.image import CPU
+from lab.backends.compose.image_build import CPU
 from lab.build import build
 from lab.config import load_cluster
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.render.compose import BASE_IMAGE
-from lab.tf_versions import HERITAGE
+from lab.tf_versions import TF1
 from tests import engine as engines
 from tests import suite
 from tests.conditions import lacking
@@ -80,7 +80,7 @@ def image(engine: engines.Engine, variables: pytest.MonkeyPatch) -> str:
     cluster = load_cluster(engines.ROOT / "cluster.yaml")
     said: list[str] = []
     name = build(
-        place(cluster, take_inventory("none", cluster)), root=engines.ROOT, say=said.append
+        place(cluster, take_inventory("none", cluster)), root=engines.ROOT, notify=said.append
     )
     assert CPU.what in said[0]
     # Plans with GPUs run in the same image: the engine's fake hook has no cards to give.
@@ -92,8 +92,8 @@ def image(engine: engines.Engine, variables: pytest.MonkeyPatch) -> str:
 def heritage_image(image: str) -> str:
     """The image for programs of 2017, with Horovod compiled in it."""
     cluster = load_cluster(engines.ROOT / "cluster.yaml")
-    plan = replace(place(cluster, take_inventory("none", cluster)), tensorflow=HERITAGE.tensorflow)
-    return build(plan, root=engines.ROOT, say=lambda _: None)
+    plan = replace(place(cluster, take_inventory("none", cluster)), tensorflow=TF1.tensorflow)
+    return build(plan, root=engines.ROOT, notify=lambda _: None)
 
 
 @pytest.fixture(scope="session")

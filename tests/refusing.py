@@ -32,8 +32,8 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tensorflow.python.client.session import BaseSession
 
-from lab.task.heritage import retry
-from lab.task.heritage.synchronous import SyncReplicasOptimizer
+from lab.task.tf1 import retry
+from lab.task.tf1.synchronous import SyncReplicasOptimizer
 
 JOBS: Final = {"ps": 2, "worker": 2}
 STEPS: Final = 4

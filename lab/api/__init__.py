@@ -17,12 +17,12 @@ from lab.api.planning import load, plan
 from lab.api.results import Run, find, runs
 from lab.api.training import run
 from lab.config import Cluster
-from lab.errors import DescriptionError, InputError, LabError
+from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan
 
 __all__ = [
     "Cluster",
-    "DescriptionError",
+    "ConfigError",
     "InputError",
     "LabError",
     "Plan",

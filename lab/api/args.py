@@ -10,11 +10,11 @@ from typing import TypeVar
 from lab.config.start_schedule import parse_start
 from lab.errors import InputError
 from lab.run import project
-from lab.run.faulting import asked
+from lab.run.fault_injection import parse_faults
 from lab.run.program import names_a_program
-from lab.task.faults import Fault
-from lab.task.policy import Policy, parse_policy
-from lab.task.text import short, suggestion
+from lab.task.protocol.faults import Fault
+from lab.task.protocol.policy import Policy, parse_policy
+from lab.task.protocol.text import short, suggestion
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ def program_args(experiment: str, flags: Mapping[str, object]) -> tuple[str, ...
                 f"{suggestion(name, known)}see `lab experiments {experiment}`",
             )
         raw = str(value).lower() if isinstance(value, bool) else str(value)
-        parsed = read(name, flag.parse, raw)
+        parsed = parse_arg(name, flag.parse, raw)
         if not flag.is_switch:
             found.append(f"--{name}={raw}")
         elif parsed is True:
@@ -62,7 +62,7 @@ def policy(text: str | None) -> Policy | None:
     Raises:
         InputError: It is none of them.
     """
-    return None if text is None else read("on_failure", parse_policy, text)
+    return None if text is None else parse_arg("on_failure", parse_policy, text)
 
 
 def schedule(start: str | Mapping[str, str] | None) -> dict[str, str]:
@@ -74,7 +74,7 @@ def schedule(start: str | Mapping[str, str] | None) -> dict[str, str]:
     if not start:
         return {}
     pairs = start if isinstance(start, str) else "; ".join(f"{k}: {v}" for k, v in start.items())
-    return read("start", parse_start, pairs)
+    return parse_arg("start", parse_start, pairs)
 
 
 def faults(given: str | Sequence[str]) -> tuple[Fault, ...]:
@@ -84,10 +84,10 @@ def faults(given: str | Sequence[str]) -> tuple[Fault, ...]:
         InputError: One of them is none.
     """
     text = given if isinstance(given, str) else "; ".join(given)
-    return read("faults", asked, text) if text else ()
+    return parse_arg("faults", parse_faults, text) if text else ()
 
 
-def read(name: str, parse: Callable[[str], T], raw: str) -> T:
+def parse_arg(name: str, parse: Callable[[str], T], raw: str) -> T:
     """The value of an argument.
 
     Raises:

@@ -16,7 +16,7 @@ from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
 from lab.run.summary import Summary, read_summary
-from lab.task.text import LONGEST_REASON, short, visible
+from lab.task.protocol.text import LONGEST_REASON, short, visible
 
 if TYPE_CHECKING:
     import pandas as pd  # half a second: only for those who ask for a data frame
@@ -72,7 +72,7 @@ class Run:
         Raises:
             LabError: `run.json` is missing or unreadable.
         """
-        from lab.run.frame import records_frame  # noqa: PLC0415
+        from lab.run.dataframe import records_frame  # noqa: PLC0415
 
         return records_frame(self.directory, tasks)
 
@@ -82,7 +82,7 @@ class Run:
         Raises:
             LabError: `run.json` is missing or unreadable.
         """
-        from lab.run.frame import steps_frame  # noqa: PLC0415
+        from lab.run.dataframe import steps_frame  # noqa: PLC0415
 
         return steps_frame(self.directory, tasks)
 
@@ -108,18 +108,18 @@ class Run:
         return f"<p>{_html(head + reason)}</p>{_table(_COLUMNS, rows)}<p>{_html(foot)}</p>"
 
 
-def find(word: str, runs_dir: AnyPath | None = None) -> Run:
+def find(argument: str, runs_dir: AnyPath | None = None) -> Run:
     """The run that is meant: its id, a unique beginning of it, or `last`.
 
     Args:
-        word: What it is called.
+        argument: What it is called.
         runs_dir: Where runs are kept; None: `LAB_RUNS_DIR`, or `./runs`.
 
     Raises:
         InputError: No run, or several, fit.
         LabError: A `run.json` there is unreadable.
     """
-    return Run(run_store.find_run(word, store(runs_dir)))
+    return Run(run_store.find_run(argument, runs_path(runs_dir)))
 
 
 def runs(runs_dir: AnyPath | None = None) -> list[Run]:
@@ -131,10 +131,10 @@ def runs(runs_dir: AnyPath | None = None) -> list[Run]:
     Raises:
         LabError: A `run.json` there is unreadable.
     """
-    return [Run(each) for each in run_store.all_runs(store(runs_dir))]
+    return [Run(each) for each in run_store.all_runs(runs_path(runs_dir))]
 
 
-def store(runs_dir: AnyPath | None) -> Path:
+def runs_path(runs_dir: AnyPath | None) -> Path:
     """Where runs are kept.
 
     Raises:

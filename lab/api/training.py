@@ -11,24 +11,24 @@ from functools import partial
 from lab.api.args import faults as read_faults
 from lab.api.args import policy, program_args, schedule
 from lab.api.planning import AnyPath, project
-from lab.api.results import Run, store
-from lab.backends.choose import AUTO, BACKENDS, LOCAL
+from lab.api.results import Run, runs_path
+from lab.backends.selection import AUTO, BACKENDS, LOCAL
 from lab.config import Cluster
-from lab.console import say
+from lab.console import notify
 from lab.errors import InputError, LabError
 from lab.formatting import seconds, whole
 from lab.formatting import share as percentage
 from lab.run.collect import View
-from lab.run.gpu_metrics import watched
+from lab.run.gpu_metrics import sampled
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summary import Summary
-from lab.run.view import brief
+from lab.run.view import brief_view
 from lab.service.batches import NoticeView
 from lab.service.outcome import check_succeeded
 from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
 from lab.task.protocol import STALL_S, RunSpec
-from lab.task.results import is_number
+from lab.task.protocol.results import is_number
 
 
 def run(  # longer than 60 lines: an argument, and its line of help, for each option
@@ -87,13 +87,13 @@ def run(  # longer than 60 lines: an argument, and its line of help, for each op
         KeyboardInterrupt: The user interrupted it; what it left is collected.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise LabError("a run is made in the main thread, which hears Ctrl-C", "call it there")
+        raise LabError("`run()` must be called from the main thread", "call it there")
     if backend not in BACKENDS:
         raise InputError(f"backend: no {backend!r}", f"choose one of {', '.join(BACKENDS)}")
     for name, value in (("stall", stall), ("ready_within", ready_within)):
         if value is not None and not (is_number(value) and math.isfinite(value) and value >= 0):
-            mend = "give one, such as 30; 0: no limit"
-            raise InputError(f"{name}: {value!r} is no number of seconds", mend)
+            fix = "give one, such as 30; 0: no limit"
+            raise InputError(f"{name}: {value!r} is no number of seconds", fix)
     own_args = (args,) if isinstance(args, str) else args
     spec = RunSpec(
         str(experiment),
@@ -113,25 +113,29 @@ def run(  # longer than 60 lines: an argument, and its line of help, for each op
         on_failure=policy(on_failure),
         faults=read_faults(faults),
     )
-    report = _quiet if quiet else say
-    prepared = prepare_run(options, project(cluster), store(runs_dir), say=report, warn=say)
+    report = _quiet if quiet else notify
+    prepared = prepare_run(
+        options, project(cluster), runs_path(runs_dir), notify=report, warn=notify
+    )
     try:
-        made, summary = execute(prepared, view=partial(_view, quiet=quiet), say=report, warn=say)
+        made, summary = execute(
+            prepared, view=partial(_view, quiet=quiet), notify=report, warn=notify
+        )
     except RunInterruptedError as interrupt:
         made = interrupt.run
-        say(f"run {made.run_id} was interrupted; what it left is in {made.path}")
+        notify(f"run {made.run_id} was interrupted; what it left is in {made.path}")
         raise
     report(_line(summary))
     if check:
-        check_succeeded(made, summary, say)
+        check_succeeded(made, summary, notify)
     return Run(made)
 
 
 @contextmanager
 def _view(run: RunDir, info: RunInfo, *, quiet: bool) -> Iterator[View]:
     """The view of a run, with its GPUs sampled meanwhile."""
-    shown: AbstractContextManager[View] = NoticeView(say) if quiet else brief(info, say)
-    with shown as view, watched(run, info, view):
+    shown: AbstractContextManager[View] = NoticeView(notify) if quiet else brief_view(info, notify)
+    with shown as view, sampled(run, info, view):
         yield view
 
 

@@ -5,7 +5,7 @@ that happens in an environment after that goes through its run volume, by the sa
 backend (`lab.task.protocol`).
 
 A further backend is two classes, derived from `Backend` and `Environment`. They define the methods
-that have no body here, and `lab.backends.choose.backends` lists the first of them.
+that have no body here, and `lab.backends.selection.backends` lists the first of them.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from lab.task.protocol import Chunk, Request
 
 if TYPE_CHECKING:
     # `lab render` and its kin need the backends' names alone.
-    from lab.gpu.verification import Sight
+    from lab.gpu.verification import GpuView
     from lab.placement.plan import Plan
 
 __all__ = [
-    "NOTHING",
+    "NO_PARTS",
     "Backend",
     "Check",
     "Chunk",
     "Command",
     "Environment",
-    "Keeps",
-    "Say",
+    "KeepVolume",
+    "Notify",
+    "Precondition",
     "TaskInfo",
-    "Unless",
-    "never",
     "no_check",
-    "nothing",
+    "no_precondition",
+    "remove_volume",
 ]
 
-NOTHING: Final[Mapping[str, Path]] = MappingProxyType({})
+NO_PARTS: Final[Mapping[str, Path]] = MappingProxyType({})
 
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 """Shows one line of progress to the user."""
 
 
-Unless = Callable[[], None]
+Precondition = Callable[[], None]
 """Raises where an environment must not be taken down."""
 
 
-def never() -> None:
+def no_precondition() -> None:
     """Nothing speaks against it."""
 
 
-Keeps = Callable[[], bool]
+KeepVolume = Callable[[], bool]
 """Whether the run volume of an environment stays when the rest of it is removed."""
 
 
-def nothing() -> bool:
+def remove_volume() -> bool:
     """The volume is removed, too."""
     return False
 
@@ -84,7 +84,7 @@ class TaskInfo:
 
 
 Command = Literal["cancel", "kill", "fault", "collected"]
-"""A message for a run, as `lab.task.volume` knows it."""
+"""A message for a run, as `lab.task.probes.volume` knows it."""
 
 
 class Environment(Protocol):
@@ -105,14 +105,14 @@ class Environment(Protocol):
 
     @property
     def sources_sha256(self) -> str:
-        """Digest of lab's own code that its agents run (`lab.task.sources`); "" if it is unknown.
+        """Digest of lab's own code that its agents run (`probes.version`); "" if it is unknown.
 
         Raises:
             LabError: The backend does not answer.
         """
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether its tasks run on this machine, so that this machine's cards are theirs."""
 
     def cluster_spec(self) -> dict[str, list[str]]:
@@ -121,7 +121,7 @@ class Environment(Protocol):
     def tasks(self) -> list[TaskInfo]:
         """Every task, in the plan's order."""
 
-    def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
+    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Hand a request to the agents.
 
         Args:
@@ -139,7 +139,7 @@ class Environment(Protocol):
         """Write one message for a run onto the volume.
 
         Args:
-            command: What it is; a command of `lab.task.volume`.
+            command: What it is; a command of `lab.task.probes.volume`.
             run_id: The run.
             text: The message.
 
@@ -155,19 +155,19 @@ class Environment(Protocol):
         """Ask the agents to end a run at once, whatever its programs are at."""
         self.post("kill", run_id, reason)
 
-    def disturb(self, node: str, words: Sequence[str]) -> None:
+    def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Do a fault to a node's network; it holds for its time, whatever becomes of the caller.
 
         Args:
             node: The node.
-            words: What `lab.task.netfault` is to do.
+            arguments: What `lab.task.probes.netfault` is to do.
 
         Raises:
             LabError: It could not be done; the kernel's word on it.
         """
 
-    def tell(self, run_id: str, fault: str) -> None:
-        """Put a fault with nothing random (`lab.task.faults`) on the volume, for a run's agents."""
+    def inject_fault(self, run_id: str, fault: str) -> None:
+        """Put a fault with nothing random on the volume, for the agents of a run."""
         self.post("fault", run_id, fault)
 
     def mark_collected(self, run_id: str, directory: str) -> None:
@@ -184,7 +184,7 @@ class Environment(Protocol):
             LabError: The volume cannot be read, or its agents know no such notes.
         """
 
-    def ship(
+    def stream(
         self,
         run_id: str,
         offsets: Mapping[str, int],
@@ -224,7 +224,7 @@ class Environment(Protocol):
     def shell(self, task: str) -> list[str]:
         """The command line that opens a shell in the task's place."""
 
-    def look(self, *, tensorflow: bool) -> dict[str, Sight]:
+    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
         """What every task sees of the box's GPUs now, by the task's name.
 
         Where nodes are containers too, each stands here by its own name: it is to see none. One
@@ -240,11 +240,17 @@ class Environment(Protocol):
     def description(self) -> tuple[str, str]:
         """File name and text of what really ran: the compose file, or the processes as JSON."""
 
-    def down(self, say: Say, *, unless: Unless = never, keeps: Keeps = nothing) -> None:
+    def down(
+        self,
+        notify: Notify,
+        *,
+        unless: Precondition = no_precondition,
+        keeps: KeepVolume = remove_volume,
+    ) -> None:
         """Remove everything that carries this environment's labels; nothing else.
 
         Args:
-            say: Receives progress.
+            notify: Receives progress.
             unless: Asked first, when no run can be submitted any more; what it raises leaves all
                 as it is.
             keeps: Asked next: whether the run volume stays.
@@ -270,14 +276,20 @@ class Backend(Protocol):
     def name(self) -> str:
         """`local` or `compose`."""
 
-    def unavailable(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Why this backend cannot be used here, with the mend; None when it can."""
 
-    def unready(self, plan: Plan, *, root: Path) -> str | None:
+    def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why this plan cannot be booted here (it has no image), with the mend; None: it can."""
 
     def up(
-        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+        self,
+        plan: Plan,
+        *,
+        root: Path,
+        notify: Notify,
+        check: Check = no_check,
+        share: bool = False,
     ) -> Environment:
         """Boot an environment and wait until every agent is there.
 
@@ -286,7 +298,7 @@ class Backend(Protocol):
         Args:
             plan: What to boot.
             root: The project's directory, with `scripts/`, `data/` and `Dockerfile.gpu`.
-            say: Receives progress.
+            notify: Receives progress.
             check: Called once every agent is there; what it raises fails the boot.
             share: Whether another environment may hold the same GPUs.
 
@@ -298,23 +310,23 @@ class Backend(Protocol):
     def projects(self) -> Collection[str]:
         """Names of all environments of which anything is left on this backend."""
 
-    def find_volume(self, project: str) -> Environment | None:
+    def find_any(self, project: str) -> Environment | None:
         """What is left of an environment: up, stopped, or only its run volume."""
 
     def find(self, project: str) -> Environment | None:
         """The environment of this name that is up, whatever directory one stands in."""
-        found = self.find_volume(project)
+        found = self.find_any(project)
         return found if found is not None and found.is_up else None
 
     def all(self) -> Sequence[Environment]:
         """Every environment of this backend that is up."""
         return [each for each in self._environments() if each.is_up]
 
-    def remains(self) -> Sequence[Environment]:
+    def find_orphans(self) -> Sequence[Environment]:
         """What is left of every other: half booted, stopped, or only its run volume."""
         return [each for each in self._environments() if not each.is_up]
 
     def _environments(self) -> Iterator[Environment]:
         for project in sorted(self.projects()):
-            if (found := self.find_volume(project)) is not None:
+            if (found := self.find_any(project)) is not None:
                 yield found

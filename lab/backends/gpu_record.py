@@ -21,15 +21,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from lab.backends.locking import Busy, when_free
-from lab.backends.process import Identity, boot_id
+from lab.backends.process import ProcessHandle, boot_id
+from lab.backends.state import Busy, with_lock_retry
 from lab.errors import LabError
-from lab.gpu import NvmlError, survey
+from lab.gpu import NvmlError, read_host
 from lab.placement.plan import Plan
 from lab.strict_json import dump
-from lab.task.files import read_regular, replacing
-from lab.task.text import short, visible
-from lab.threads import within
+from lab.task.protocol.files import atomic_writer, read_regular
+from lab.task.protocol.text import short, visible
+from lab.threads import with_timeout
 
 VARIABLE: Final = "LAB_GPU_RECORD"
 DEFAULT: Final = Path("/var/tmp/lab-gpus")  # noqa: S108  (its files are checked, see above)
@@ -39,7 +39,7 @@ _MAX_BYTES: Final = 1 << 16
 _ENGINE_S: Final = 5.0
 _MAX_PID: Final = 1 << 31
 
-Hold = Callable[[Identity], None]
+Handover = Callable[[ProcessHandle], None]
 """Names the process that from now on stands for the environment."""
 
 
@@ -64,7 +64,7 @@ class Holder:
     folder: str
     gpus: tuple[str, ...]
     since_unix: float
-    process: Identity
+    process: ProcessHandle
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -102,12 +102,12 @@ def holder_of(plan: Plan, *, backend: str, where: str, folder: Path) -> Holder:
         folder=str(folder),
         gpus=tuple(uuids.get(gpu, gpu) for gpu in wanted),
         since_unix=time.time(),
-        process=Identity.of(os.getpid()),
+        process=ProcessHandle.of(os.getpid()),
     )
 
 
 @contextmanager
-def held(holder: Holder, *, share: bool) -> Iterator[Hold]:
+def hold_gpus(holder: Holder, *, share: bool) -> Iterator[Handover]:
     """Take an environment's GPUs before it boots; where the block fails, all is as before.
 
     Args:
@@ -204,7 +204,7 @@ def _is_alive(holder: Holder) -> bool | None:
     return _containers_run(holder) if holder.backend == "compose" else False
 
 
-def _runs(process: Identity) -> bool:
+def _runs(process: ProcessHandle) -> bool:
     if process.alive():
         return True
     with suppress(ProcessLookupError):
@@ -219,8 +219,8 @@ def _runs(process: Identity) -> bool:
 
 def _containers_run(holder: Holder) -> bool | None:
     # Imported here: docker-py costs 0.2 s, which only this question pays.
+    from lab.backends.compose.client import Engine  # noqa: PLC0415
     from lab.backends.compose.containers import PROJECT  # noqa: PLC0415
-    from lab.backends.compose.engine import Engine  # noqa: PLC0415
 
     def ask() -> bool | None:
         engine = Engine()
@@ -230,7 +230,7 @@ def _containers_run(holder: Holder) -> bool | None:
         return any(each.status in {"running", "paused", "restarting"} for each in found)
 
     try:
-        return within(_ENGINE_S, ask)
+        return with_timeout(_ENGINE_S, ask)
     except (LabError, TimeoutError):
         return None
 
@@ -238,7 +238,7 @@ def _containers_run(holder: Holder) -> bool | None:
 def _uuids() -> dict[str, str]:
     """Index to UUID of this host's whole GPUs; empty where no driver answers."""
     try:
-        return {str(gpu.index): gpu.device_id for gpu in survey().gpus if not gpu.is_slice}
+        return {str(gpu.index): gpu.device_id for gpu in read_host().gpus if not gpu.is_slice}
     except NvmlError:
         return {}
 
@@ -261,7 +261,7 @@ def _locked() -> Iterator[Path]:
     try:
         descriptor = _open(path)
         try:
-            when_free(lambda: _lock(descriptor))
+            with_lock_retry(lambda: _lock(descriptor))
             yield path
         finally:
             os.close(descriptor)
@@ -350,7 +350,7 @@ def _replace(path: Path, data: bytes) -> None:
     # systemd removes old files of this directory, but none with the sticky bit.
     sticky = stat.S_ISVTX if sys.platform == "linux" else 0
     try:
-        with replacing(path) as file:
+        with atomic_writer(path) as file:
             file.write(data)
             os.fchmod(file.fileno(), 0o644 | sticky)
     except PermissionError as error:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Final
 
 from lab.errors import LabError
-from lab.task.text import short
-from lab.threads import later, signals_blocked
+from lab.task.protocol.text import short
+from lab.threads import in_background, signals_blocked
 
 START_S: Final = 30.0
 """Seconds within which a fault must be in effect."""
 
 
 def wait_until_in_effect(node: str, began: Callable[[], bytes | None]) -> None:
-    """Wait until a process of `lab.task.netfault` has its effect.
+    """Wait until a process of `lab.task.probes.netfault` has its effect.
 
     Args:
         node: The node's name, for messages.
@@ -25,7 +25,7 @@ def wait_until_in_effect(node: str, began: Callable[[], bytes | None]) -> None:
         LabError: The fault was refused, or is not in effect in time.
     """
     with signals_blocked():
-        future = later(began)
+        future = in_background(began)
     try:
         stderr = future.result(START_S)
     except TimeoutError as error:
@@ -38,8 +38,8 @@ def wait_until_in_effect(node: str, began: Callable[[], bytes | None]) -> None:
 
 
 def refused(node: str, stderr: bytes) -> LabError:
-    """The error for a fault that was refused, from the standard error of `lab.task.netfault`."""
+    """The error for a refused fault, from the standard error of `probes.netfault`."""
     lines = stderr.decode("utf-8", errors="replace").strip().splitlines()
     last = short(lines[-1]).removeprefix("error: ") if lines else "it ended without a word"
-    what, _, mend = last.partition("; ")
-    return LabError(f"node {node}: {what}", mend)
+    what, _, fix = last.partition("; ")
+    return LabError(f"node {node}: {what}", fix)

@@ -13,7 +13,7 @@ _LINUX = sys.platform == "linux"
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ProcessHandle:
     """A process that is never taken for a later one with the same id.
 
     Attributes:
@@ -27,7 +27,7 @@ class Identity:
     boot: str
 
     @classmethod
-    def of(cls, pid: int) -> Identity:
+    def of(cls, pid: int) -> ProcessHandle:
         """The process that has this id now.
 
         Raises:
@@ -58,7 +58,7 @@ class Identity:
                 os.close(descriptor)
 
 
-def running(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     """Whether a process with this id runs; one that only waits to be reaped does not."""
     return bool(_started(pid))
 
@@ -73,7 +73,7 @@ def descendants(pid: int) -> list[int]:
         return []
 
 
-def inner_pid(pid: int) -> int | None:
+def pid_in_namespace(pid: int) -> int | None:
     """The id that a process has inside its own pid namespace, which psutil does not show."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()

@@ -9,9 +9,9 @@ import importlib
 from collections.abc import Sequence
 
 from lab import __version__, signals
-from lab.cli import failures, registry
+from lab.cli import errors, registry
 from lab.errors import InputError
-from lab.task.text import suggestion
+from lab.task.protocol.text import suggestion
 
 
 def main(argv: Sequence[str]) -> int:
@@ -25,15 +25,15 @@ def main(argv: Sequence[str]) -> int:
     """
     # What follows `--` belongs to the program and stays as it is.
     end = argv.index("--") if "--" in argv else len(argv)
-    words = [word for word in argv[:end] if word != "--debug"]
-    debug = len(words) < end
-    words += argv[end:]
+    arguments = [argument for argument in argv[:end] if argument != "--debug"]
+    debug = len(arguments) < end
+    arguments += argv[end:]
     with signals.as_interrupt():
-        return failures.exit_code_of(lambda: _dispatch(words), debug=debug)
+        return errors.exit_code_of(lambda: _dispatch(arguments), debug=debug)
 
 
-def _dispatch(words: list[str]) -> None:
-    match words:
+def _dispatch(arguments: list[str]) -> None:
+    match arguments:
         case []:
             print(registry.overview())
         case ["-h" | "--help" | "help"]:
@@ -42,16 +42,16 @@ def _dispatch(words: list[str]) -> None:
             print(f"lab {__version__}")
         case ["__complete", *kinds]:
             # Imported here: only a shell asks, at a press of Tab.
-            from lab.cli.completion.dynamic import answer  # noqa: PLC0415
+            from lab.cli.completion.dynamic import names_of  # noqa: PLC0415
 
-            print("\n".join(word for kind in kinds for word in answer(kind)))
+            print("\n".join(argument for kind in kinds for argument in names_of(kind)))
         case ["help", name, *rest]:
             _run(name, ["--help", *rest])
         case [name, *rest]:
             _run(name, rest)
 
 
-def _run(name: str, words: list[str]) -> None:
+def _run(name: str, argv: list[str]) -> None:
     """Run a command of the registry, or print its help."""
     if name not in registry.COMMANDS:
         near = suggestion(name, registry.COMMANDS)
@@ -61,8 +61,8 @@ def _run(name: str, words: list[str]) -> None:
     from lab.cli import arguments, help  # noqa: A004, PLC0415  (the module is named for it)
 
     module = importlib.import_module(f"lab.cli.commands.{name}")
-    if arguments.asks_for_help(words):
-        program = next((word for word in words if not word.startswith("-")), None)
-        print(help.of_command(name, module, program))
+    if arguments.asks_for_help(argv):
+        program = next((argument for argument in argv if not argument.startswith("-")), None)
+        print(help.command_help(name, module, program))
         return
-    arguments.call(name, module.command, words)
+    arguments.call(name, module.command, argv)

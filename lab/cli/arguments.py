@@ -20,15 +20,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
-from lab.cli.values import boolean, text
+from lab.cli.param_types import boolean, text
 from lab.errors import InputError
-from lab.task.text import suggestion
+from lab.task.protocol.text import suggestion
 
 if TYPE_CHECKING:
-    from lab.task.experiments import ProgramFlag
+    from lab.task.protocol.experiments import ProgramFlag
 
-HELP: Final = frozenset({"--help", "-h"})
-_UNCHECKED: Final = "arguments after `--` are passed to the program unchecked"
+HELP_FLAGS: Final = frozenset({"--help", "-h"})
+_UNCHECKED_HINT: Final = "arguments after `--` are passed to the program unchecked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Switch:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class Argument:
     """An argument in its place, without a flag."""
 
     help: str
@@ -60,7 +60,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class Arguments:
     """All further arguments without a flag: one at least. It stands behind every `Word`."""
 
     help: str
@@ -68,7 +68,7 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class ProgramArguments:
     """Flags that are handed on to a program, and all arguments behind `--`, verbatim.
 
     Attributes:
@@ -90,7 +90,7 @@ class Rest:
         return flags
 
 
-Kind = Flag | Switch | Word | Words | Rest
+ParameterKind = Flag | Switch | Argument | Arguments | ProgramArguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Parameter:
     """One parameter of a command, as the command line sees it."""
 
     name: str
-    kind: Kind
+    kind: ParameterKind
     default: object = inspect.Parameter.empty
 
     @property
@@ -127,7 +127,7 @@ class Parameter:
         return self.kind.short if isinstance(self.kind, Flag | Switch) else ""
 
     @property
-    def shown(self) -> str:
+    def usage(self) -> str:
         """How an error or a usage line shows it: `EXPERIMENT`, or `--over QUANTITIES`."""
         if isinstance(self.kind, Flag):
             return f"--{self.flag} {self.kind.shows}"
@@ -140,7 +140,7 @@ class Parameter:
             ValueError: It says what was expected.
             ArgumentTypeError: It says what is wrong.
         """
-        if isinstance(self.kind, Words | Rest):
+        if isinstance(self.kind, Arguments | ProgramArguments):
             return tuple(json.loads(raw))
         return self.kind.parse(raw)
 
@@ -160,17 +160,17 @@ class Parameter:
 
 
 @dataclass(slots=True)
-class _Given:
+class _ParsedArguments:
     """What a command line gives: values by flag, arguments in their places, those behind `--`."""
 
     flags: dict[str, str] = field(default_factory=dict)
-    places: list[str] = field(default_factory=list)
+    positional: list[str] = field(default_factory=list)
     verbatim: list[str] = field(default_factory=list)
 
     @property
     def program(self) -> str | None:
         """The program for which flags are handed on."""
-        return self.places[0] if self.places else None
+        return self.positional[0] if self.positional else None
 
 
 def parameters(function: Callable[..., None]) -> list[Parameter]:
@@ -182,38 +182,38 @@ def parameters(function: Callable[..., None]) -> list[Parameter]:
     ]
 
 
-def asks_for_help(words: Sequence[str]) -> bool:
+def asks_for_help(arguments: Sequence[str]) -> bool:
     """Whether `--help` stands among a command's own arguments."""
-    own = words[: words.index("--")] if "--" in words else words
-    return any(word in HELP for word in own)
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return any(argument in HELP_FLAGS for argument in own)
 
 
-def call(name: str, function: Callable[..., None], words: Sequence[str]) -> None:
+def call(name: str, function: Callable[..., None], arguments: Sequence[str]) -> None:
     """Check the arguments and call the command through Fire.
 
     Args:
         name: The command's name, for messages.
         function: The command; its parameters are keyword-only and annotated with a `Kind`.
-        words: The arguments behind the command's name.
+        arguments: The arguments behind the command's name.
 
     Raises:
         InputError: The arguments do not fit; nothing was executed.
         LabError: What the command itself raises.
     """
-    texts = check(name, function, words)
+    texts = check(name, function, arguments)
     # Imported here: Fire costs more than many a command, and none of it is needed to refuse.
     import fire  # noqa: PLC0415
     from fire.decorators import SetParseFns  # noqa: PLC0415
 
     SetParseFns(**{each.name: each.parse for each in parameters(function)})(function)
-    words_for_fire = [f"--{key}={value}" for key, value in texts.items()]
+    argv_for_fire = [f"--{key}={value}" for key, value in texts.items()]
     try:
-        fire.Fire(function, command=words_for_fire, name=f"lab {name}", serialize=lambda _: None)
+        fire.Fire(function, command=argv_for_fire, name=f"lab {name}", serialize=lambda _: None)
     except fire.core.FireExit as error:
-        raise RuntimeError(f"fire refused checked words: {words_for_fire}") from error
+        raise RuntimeError(f"fire refused checked words: {argv_for_fire}") from error
 
 
-def check(command: str, function: Callable[..., None], words: Sequence[str]) -> dict[str, str]:
+def check(command: str, function: Callable[..., None], arguments: Sequence[str]) -> dict[str, str]:
     """Match arguments with a command's parameters, and call nothing.
 
     Returns:
@@ -223,16 +223,16 @@ def check(command: str, function: Callable[..., None], words: Sequence[str]) -> 
         InputError: The arguments do not fit.
     """
     known = parameters(function)
-    rests = {each.name: each.kind for each in known if isinstance(each.kind, Rest)}
+    rests = {each.name: each.kind for each in known if isinstance(each.kind, ProgramArguments)}
     rest = next(iter(rests.values()), None)
-    given = _read(command, known, rest, words)
-    texts = _in_places(command, known, given.places)
+    given = _parse(command, known, rest, arguments)
+    texts = _positional(command, known, given.positional)
     own = [each for each in known if each.is_flag]
     texts |= {each.name: given.flags.pop(each.flag) for each in own if each.flag in given.flags}
     for parameter in known:
         if parameter.required and parameter.name not in texts:
             raise InputError(
-                f"`lab {command}` needs {parameter.shown}", f"see `lab {command} --help`"
+                f"`lab {command}` needs {parameter.usage}", f"see `lab {command} --help`"
             )
     for parameter in known:
         if parameter.name in texts:
@@ -240,28 +240,31 @@ def check(command: str, function: Callable[..., None], words: Sequence[str]) -> 
     if rest is None and given.verbatim:
         raise InputError(f"`lab {command}` starts no program", "leave out what follows `--`")
     for name, kind in rests.items():
-        texts[name] = json.dumps(_handed_on(command, kind, given))
+        texts[name] = json.dumps(_program_arguments(command, kind, given))
     return texts
 
 
-def _read(
-    command: str, known: Sequence[Parameter], rest: Rest | None, words: Sequence[str]
-) -> _Given:
+def _parse(
+    command: str,
+    known: Sequence[Parameter],
+    rest: ProgramArguments | None,
+    arguments: Sequence[str],
+) -> _ParsedArguments:
     """Separate flags with their values, arguments in their places, and what follows `--`."""
-    given = _Given()
+    given = _ParsedArguments()
     own = {each.flag: each for each in known if each.is_flag}
     flags = (rest.flags(None) if rest else {}) | own
     shorts = {each.short: each.flag for each in known if each.short}
-    queue = list(words)
+    queue = list(arguments)
     while queue:
-        word = queue.pop(0)
-        if word == "--":
+        argument = queue.pop(0)
+        if argument == "--":
             given.verbatim = queue
             break
-        if not word.startswith("-") or word == "-":
-            given.places.append(word)
+        if not argument.startswith("-") or argument == "-":
+            given.positional.append(argument)
             continue
-        head, equals, raw = word.partition("=")
+        head, equals, raw = argument.partition("=")
         name = head[2:].replace("-", "_") if head.startswith("--") else shorts.get(head, head)
         negated = name.removeprefix("no_")
         if name not in flags and negated in own and own[negated].is_switch:
@@ -269,10 +272,10 @@ def _read(
                 raise InputError(f"{head} takes no value")
             name, equals, raw = negated, "=", "false"
         if name not in flags:
-            if _is_of_a_program(head, rest, given.program):
-                raise _behind_dashes(command, given.places[0], name)
+            if _is_program_flag(head, rest, given.program):
+                raise _after_dashes_error(command, given.positional[0], name)
             near = suggestion(f"--{name}", [f"--{each}" for each in flags])
-            more = f"; {_UNCHECKED}" if rest and rest.known(None) and not near else ""
+            more = f"; {_UNCHECKED_HINT}" if rest and rest.known(None) and not near else ""
             what = f"no option {head!r} for `lab {command}`"
             raise InputError(what, f"{near}see `lab {command} --help`{more}")
         if not equals:
@@ -290,12 +293,12 @@ def _next_value(flag: str, queue: list[str]) -> str:
     return queue.pop(0)
 
 
-def _in_places(command: str, known: Sequence[Parameter], places: Sequence[str]) -> dict[str, str]:
+def _positional(command: str, known: Sequence[Parameter], places: Sequence[str]) -> dict[str, str]:
     """The texts of the parameters without flags."""
-    single = [each.name for each in known if isinstance(each.kind, Word)]
+    single = [each.name for each in known if isinstance(each.kind, Argument)]
     texts = dict(zip(single, places, strict=False))
     further = places[len(single) :]
-    several = next((each.name for each in known if isinstance(each.kind, Words)), None)
+    several = next((each.name for each in known if isinstance(each.kind, Arguments)), None)
     if further and several is not None:
         texts[several] = json.dumps(further)
     elif further:
@@ -308,7 +311,7 @@ def _in_places(command: str, known: Sequence[Parameter], places: Sequence[str]) 
     return texts
 
 
-def _handed_on(command: str, rest: Rest, given: _Given) -> list[str]:
+def _program_arguments(command: str, rest: ProgramArguments, given: _ParsedArguments) -> list[str]:
     """Check the flags that are the program's; these, and the verbatim arguments."""
     program = given.program
     flags = rest.flags(program)
@@ -316,12 +319,12 @@ def _handed_on(command: str, rest: Rest, given: _Given) -> list[str]:
     for name, raw in given.flags.items():
         flag = flags.get(name)
         if flag is None and program is not None and not flags:
-            raise _behind_dashes(command, program, name)
+            raise _after_dashes_error(command, program, name)
         if flag is None:
             near = suggestion(name, flags)
             raise InputError(
                 f"{program!r} has no flag --{name}",
-                f"{near}see `lab {command} --help`; {_UNCHECKED}",
+                f"{near}see `lab {command} --help`; {_UNCHECKED_HINT}",
             )
         flag.check(raw)
         if not flag.is_switch:
@@ -331,14 +334,14 @@ def _handed_on(command: str, rest: Rest, given: _Given) -> list[str]:
     return handed_on + given.verbatim
 
 
-def _is_of_a_program(flag: str, rest: Rest | None, program: str | None) -> bool:
+def _is_program_flag(flag: str, rest: ProgramArguments | None, program: str | None) -> bool:
     """Whether an unknown flag is meant for a program whose flags are not known here."""
     if rest is None or rest.verbatim or program is None:
         return False
     return flag.startswith("--") and not rest.known(program)
 
 
-def _behind_dashes(command: str, program: str, name: str) -> InputError:
+def _after_dashes_error(command: str, program: str, name: str) -> InputError:
     """The error of a flag of a program whose flags are not known here."""
     return InputError(
         f"--{name} is no option of `lab {command}`",

@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.gpu import Gpu, Inventory, Pair, Process
-from lab.gpu.verification import Verdict, Word
+from lab.gpu.verification import GpuCheck, GpuStatus
 from lab.run.tables import table_of
-from lab.task.text import clipped, visible
+from lab.task.protocol.text import clipped, visible
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
 _NAME: Final = 20
@@ -40,7 +40,7 @@ class Pinned:
     environment: str
     backend: str
     task: str
-    verdict: Verdict
+    verdict: GpuCheck
 
     @property
     def name(self) -> str:
@@ -56,24 +56,24 @@ class Pinned:
             "task": self.task,
             "planned": list(self.verdict.planned),
             "seen": None if seen is None else list(seen),
-            "verdict": self.verdict.word.value,
+            "verdict": self.verdict.argument.value,
             "sources": list(self.verdict.sources),
             "explanation": self.verdict.explanation,
-            "mend": self.verdict.mend,
+            "mend": self.verdict.fix,
         }
 
 
-_STYLES: Final[Mapping[Word, str]] = {
-    Word.PROVED: "green",
-    Word.DECLARED: "yellow",
-    Word.UNKNOWN: "yellow",
-    Word.MISMATCH: "bold red",
-    Word.LOST: "bold red",
+_STYLES: Final[Mapping[GpuStatus, str]] = {
+    GpuStatus.PROVED: "green",
+    GpuStatus.DECLARED: "yellow",
+    GpuStatus.UNKNOWN: "yellow",
+    GpuStatus.MISMATCH: "bold red",
+    GpuStatus.LOST: "bold red",
 }
 
-_NONE: Final[Mapping[Word, str]] = {
-    Word.PROVED: "proved to see none",
-    Word.DECLARED: "told to see none",
+_NONE: Final[Mapping[GpuStatus, str]] = {
+    GpuStatus.PROVED: "proved to see none",
+    GpuStatus.DECLARED: "told to see none",
 }
 
 
@@ -81,30 +81,30 @@ def overview(inventory: Inventory, holders: Holders) -> Group:
     """All that is known of the cards, and beside each one who holds it."""
     parts: list[Table | Text] = [Text(visible(headline(inventory)))]
     if inventory.gpus:
-        parts.append(_cards(inventory.gpus, holders))
-        parts += [Text(visible(_users(gpu))) for gpu in inventory.gpus if gpu.processes]
+        parts.append(_gpu_table(inventory.gpus, holders))
+        parts += [Text(visible(_processes(gpu))) for gpu in inventory.gpus if gpu.processes]
     if inventory.pairs:
         parts += [Text(), Text("how they are connected"), _matrix(inventory)]
     parts += [Text(visible(str(fault)), style="yellow") for fault in inventory.faults]
     return Group(*parts)
 
 
-def pins(pinned: Sequence[Pinned]) -> Group:
+def pinned_table(pinned: Sequence[Pinned]) -> Group:
     """What each task was to see, and what it sees; faults in words below."""
     rows = [
-        (each.name, _ids(each.verdict.planned), _seen(each.verdict), _word(each.verdict))
+        (each.name, _ids(each.verdict.planned), _observed(each.verdict), _status_cell(each.verdict))
         for each in pinned
-        if each.verdict.planned or each.verdict.word not in _NONE
+        if each.verdict.planned or each.verdict.argument not in _NONE
     ]
     parts: list[Table | Text] = [Text(), table_of(("task", "planned", "seen", "verdict"), rows)]
-    for word, told in _NONE.items():
-        empty = [e.name for e in pinned if not e.verdict.planned and e.verdict.word is word]
+    for argument, reported in _NONE.items():
+        empty = [e.name for e in pinned if not e.verdict.planned and e.verdict.argument is argument]
         if empty:
-            parts.append(Text(visible(f"{told}: {', '.join(empty)}")))
+            parts.append(Text(visible(f"{reported}: {', '.join(empty)}")))
     for each in pinned:
-        if not each.verdict.word.good:
-            text = f"{each.name}: {each.verdict.explanation}; {each.verdict.mend}"
-            parts.append(Text(visible(text), style=_STYLES[each.verdict.word]))
+        if not each.verdict.argument.good:
+            text = f"{each.name}: {each.verdict.explanation}; {each.verdict.fix}"
+            parts.append(Text(visible(text), style=_STYLES[each.verdict.argument]))
     return Group(*parts)
 
 
@@ -112,15 +112,15 @@ def headline(inventory: Inventory) -> str:
     """`8 GPUs and 2 MIG slices, driver 550.54, CUDA up to 12.4`."""
     slices = sum(gpu.is_slice for gpu in inventory.gpus)
     whole = len(inventory.gpus) - slices
-    counts = [_many(whole, "GPU")] if whole or not slices else []
-    counts += [_many(slices, "MIG slice")] if slices else []
-    words = [" and ".join(counts)]
-    words += [f"driver {inventory.driver}"] if inventory.driver else []
-    words += [f"CUDA up to {inventory.cuda}"] if inventory.cuda else []
-    return ", ".join(words)
+    counts = [_plural(whole, "GPU")] if whole or not slices else []
+    counts += [_plural(slices, "MIG slice")] if slices else []
+    arguments = [" and ".join(counts)]
+    arguments += [f"driver {inventory.driver}"] if inventory.driver else []
+    arguments += [f"CUDA up to {inventory.cuda}"] if inventory.cuda else []
+    return ", ".join(arguments)
 
 
-def _cards(gpus: Sequence[Gpu], holders: Holders) -> Table:
+def _gpu_table(gpus: Sequence[Gpu], holders: Holders) -> Table:
     columns = (">gpu", "uuid", "name", ">GiB in use", ">busy", ">numa", "task")
     return table_of(columns, [_row(gpu, holders.get(gpu.device_id, ())) for gpu in gpus])
 
@@ -129,7 +129,7 @@ def _row(gpu: Gpu, tasks: Sequence[str]) -> tuple[str, ...]:
     return (
         str(gpu.index),
         gpu.device_id[:_ID],
-        clipped(_kind(gpu), _NAME),
+        clipped(_model(gpu), _NAME),
         _memory(gpu),
         "" if gpu.utilisation is None else f"{gpu.utilisation:.0%}",
         "" if gpu.numa_node is None else str(gpu.numa_node),
@@ -137,7 +137,7 @@ def _row(gpu: Gpu, tasks: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _kind(gpu: Gpu) -> str:
+def _model(gpu: Gpu) -> str:
     """A card's name; of a slice, whose card stands beside it, only the profile: `MIG 1g.10gb`."""
     before, mark, profile = gpu.name.rpartition("MIG ")
     return mark + profile if gpu.is_slice and before else gpu.name.removeprefix(_MAKER)
@@ -152,7 +152,7 @@ def _memory(gpu: Gpu) -> str:
     return f"{used} of {gpu.memory_bytes / _GIB:.1f}"
 
 
-def _users(gpu: Gpu) -> str:
+def _processes(gpu: Gpu) -> str:
     """`GPU 0 is used by Xorg (pid 4000), python3 (pid 4001)`."""
     named = [_process(each) for each in gpu.processes[:_SOME]]
     more = len(gpu.processes) - _SOME
@@ -168,7 +168,7 @@ def _process(process: Process) -> str:
 def _matrix(inventory: Inventory) -> Table:
     """Who is how far from whom, as `nvidia-smi topo -m` shows it."""
     indices = sorted({gpu.index for gpu in inventory.gpus if not gpu.is_slice})
-    ways = {(pair.first, pair.second): _way(pair) for pair in inventory.pairs}
+    ways = {(pair.first, pair.second): _connection(pair) for pair in inventory.pairs}
     rows = [
         (str(row), *(ways.get((min(row, column), max(row, column)), "") for column in indices))
         for row in indices
@@ -176,15 +176,15 @@ def _matrix(inventory: Inventory) -> Table:
     return table_of((">gpu", *(f">{index}" for index in indices)), rows)
 
 
-def _way(pair: Pair) -> str:
+def _connection(pair: Pair) -> str:
     return f"NV{pair.nvlinks}" if pair.nvlinks else pair.path
 
 
-def _word(verdict: Verdict) -> Text:
-    return Text(verdict.word.value, style=_STYLES[verdict.word])
+def _status_cell(verdict: GpuCheck) -> Text:
+    return Text(verdict.argument.value, style=_STYLES[verdict.argument])
 
 
-def _seen(verdict: Verdict) -> str:
+def _observed(verdict: GpuCheck) -> str:
     return "cannot be told" if verdict.seen is None else _ids(verdict.seen)
 
 
@@ -192,5 +192,5 @@ def _ids(ids: Sequence[str]) -> str:
     return " ".join(each[:_ID] for each in ids) or "none"
 
 
-def _many(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count or 'no'} {word}s"
+def _plural(count: int, argument: str) -> str:
+    return f"{count} {argument}" if count == 1 else f"{count or 'no'} {argument}s"

@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Sequence
 from types import ModuleType
 
-from lab.cli.arguments import Flag, Parameter, Rest, Word, Words, parameters
+from lab.cli.arguments import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 from lab.cli.registry import COMMANDS, columns
 
 
-def of_command(name: str, module: ModuleType, program: str | None = None) -> str:
+def command_help(name: str, module: ModuleType, program: str | None = None) -> str:
     """What `lab COMMAND --help` prints.
 
     Args:
@@ -21,14 +21,18 @@ def of_command(name: str, module: ModuleType, program: str | None = None) -> str
     """
     known = parameters(module.command)
     lines = [f"lab {name}: {COMMANDS[name]}", "", f"usage: {_usage(name, known)}"]
-    places = [(each.shown, each.kind.help) for each in known if isinstance(each.kind, Word | Words)]
+    places = [
+        (each.usage, each.kind.help)
+        for each in known
+        if isinstance(each.kind, Argument | Arguments)
+    ]
     if places:
         lines += ["", *columns(places)]
-    flags = [(_flag(each), _explained(each)) for each in known if each.is_flag]
+    flags = [(_flag(each), _description(each)) for each in known if each.is_flag]
     if flags:
         lines += ["", "flags:", *columns(flags)]
     for parameter in known:
-        if isinstance(parameter.kind, Rest):
+        if isinstance(parameter.kind, ProgramArguments):
             own, of_all = parameter.kind.flags(program), parameter.kind.flags(None)
             heading = parameter.kind.help if own == of_all else f"flags of {program}"
             rows = [
@@ -43,21 +47,21 @@ def of_command(name: str, module: ModuleType, program: str | None = None) -> str
 
 
 def _usage(name: str, known: Sequence[Parameter]) -> str:
-    words = ["lab", name]
+    arguments = ["lab", name]
     for parameter in known:
         match parameter.kind:
-            case Word():
-                words.append(parameter.shown if parameter.required else f"[{parameter.shown}]")
-            case Words():
-                words += [parameter.shown] if parameter.required else []
-                words.append(f"[{parameter.shown} …]")
+            case Argument():
+                arguments.append(parameter.usage if parameter.required else f"[{parameter.usage}]")
+            case Arguments():
+                arguments += [parameter.usage] if parameter.required else []
+                arguments.append(f"[{parameter.usage} …]")
             case Flag() if parameter.required:
-                words.append(parameter.shown)
+                arguments.append(parameter.usage)
     if any(parameter.is_flag for parameter in known):
-        words.append("[FLAGS]")
-    if any(isinstance(parameter.kind, Rest) for parameter in known):
-        words.append("[-- ARGUMENTS FOR THE PROGRAM]")
-    return " ".join(words)
+        arguments.append("[FLAGS]")
+    if any(isinstance(parameter.kind, ProgramArguments) for parameter in known):
+        arguments.append("[-- ARGUMENTS FOR THE PROGRAM]")
+    return " ".join(arguments)
 
 
 def _flag(parameter: Parameter) -> str:
@@ -67,7 +71,7 @@ def _flag(parameter: Parameter) -> str:
     return f"{parameter.short}, {name}{value}" if parameter.short else f"{name}{value}"
 
 
-def _explained(parameter: Parameter) -> str:
+def _description(parameter: Parameter) -> str:
     if isinstance(parameter.kind, Flag) and parameter.default not in (None, ""):
         return f"{parameter.kind.help} (default: {parameter.default})"
     return parameter.kind.help

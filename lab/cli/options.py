@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from lab.backends.choose import BACKENDS
-from lab.cli.arguments import Flag, Switch, Word
-from lab.cli.values import one_of
-from lab.tf_versions import CURRENT, HERITAGE, IMAGES
+from lab.backends.selection import BACKENDS
+from lab.cli.arguments import Argument, Flag, Switch
+from lab.cli.param_types import one_of
+from lab.tf_versions import CURRENT, IMAGES, TF1
 
 AsJson = Annotated[bool, Switch("print JSON, for a program")]
 ClusterFile = Annotated[
     str | None, Flag("the cluster description (default: cluster.yaml)", shows="FILE")
 ]
-ClusterWord = Annotated[
-    str | None, Word("the cluster description, as with --cluster", shows="FILE")
+ClusterArgument = Annotated[
+    str | None, Argument("the cluster description, as with --cluster", shows="FILE")
 ]
 BackendName = Annotated[
     str,
@@ -44,7 +44,7 @@ RunsDir = Annotated[
 Tensorflow = Annotated[
     str | None,
     Flag(
-        f"the tasks' TensorFlow: {CURRENT.tensorflow}, or {HERITAGE.tensorflow} with Estimator and"
+        f"the tasks' TensorFlow: {CURRENT.tensorflow}, or {TF1.tensorflow} with Estimator and"
         " Horovod",
         one_of(*IMAGES),
         shows="VERSION",

@@ -7,7 +7,7 @@ import os
 import sys
 
 from lab.run.summary import Summary
-from lab.run.tables import result, show
+from lab.run.tables import result_table, show
 
 
 def print_summary(summary: Summary, *, json: bool) -> None:
@@ -16,7 +16,7 @@ def print_summary(summary: Summary, *, json: bool) -> None:
     A closed terminal is no error: the run has ended as it has.
     """
     try:
-        show(result(summary), to_stderr=json)
+        show(result_table(summary), to_stderr=json)
         if json:
             print(summary.to_json())
         sys.stdout.flush()

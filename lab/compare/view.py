@@ -12,12 +12,12 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from lab.compare.figures import Found, Row, rows
-from lab.compare.making import differing
+from lab.compare.config_diff import diff
+from lab.compare.metrics import Metrics, Row, rows
 from lab.formatting import figure, ratio, signed
 from lab.run.summary import Summary
 from lab.run.tables import PIPE_WIDTH, Cell, state_cell, table_of
-from lab.task.text import clipped, visible
+from lab.task.protocol.text import clipped, visible
 
 _NAME: Final = 24  # columns of a figure's name, and of a setting's
 _THREE: Final = 30  # of a run's figure, its difference and its ratio
@@ -40,13 +40,13 @@ class Side:
     summary: Summary
     started_unix: float
     made: Mapping[str, str]
-    figures: Found
-    tasks: Mapping[str, Found]
+    figures: Metrics
+    tasks: Mapping[str, Metrics]
 
 
 def as_json(sides: Sequence[Side]) -> dict[str, Any]:
     """All of it for a program; differences and ratios are to the first run."""
-    made, alike = differing([side.made for side in sides])
+    made, alike = diff([side.made for side in sides])
     return {
         "runs": [
             {
@@ -72,7 +72,7 @@ def tables(sides: Sequence[Side]) -> Iterator[Table | Text]:
     """What is shown, one below the other; the runs are called A, B, C."""
     letters = [_letter(place) for place in range(len(sides))]
     yield _legend(letters, sides)
-    made, alike = differing([side.made for side in sides])
+    made, alike = diff([side.made for side in sides])
     if made:
         for block in _blocks(len(sides), _TEXT, _NAME + _TEXT):
             heads = ["made otherwise", *(letters[place] for place in block)]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from lab.config.load import load_cluster, parse_cluster
-from lab.config.model import Box, Cluster, Job, LinkSpec, Node
+from lab.config.model import Box, Cluster, Job, LinkConfig, Node
 
 __all__ = [
     "Box",
     "Cluster",
     "Job",
-    "LinkSpec",
+    "LinkConfig",
     "Node",
     "load_cluster",
     "parse_cluster",

@@ -11,7 +11,7 @@ from typing import Final
 from lab.config.diagnostics import Loc, Problem
 from lab.config.model import Cluster, Job, Node
 from lab.formatting import counted
-from lab.task.text import short
+from lab.task.protocol.text import short
 
 PS: Final = "ps"
 """The job that keeps the parameters: its tasks never hold a GPU."""
@@ -20,7 +20,7 @@ _NAMED: Final = 4  # tasks that a message names
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class TaskSlot:
     """One task on its node, before it has GPUs.
 
     Attributes:
@@ -35,9 +35,9 @@ class Seat:
     name: str
     job: str
     index: int
-    asks: int | None
+    gpus: int | None
     share: bool
-    fraction: float | None
+    gpu_memory_fraction: float | None
 
     @property
     def loc(self) -> Loc:
@@ -57,18 +57,20 @@ class AllocationError(Exception):
         self.problem = problem
 
 
-def seats_by_node(jobs: Mapping[str, Job]) -> dict[str, list[Seat]]:
+def tasks_by_node(jobs: Mapping[str, Job]) -> dict[str, list[TaskSlot]]:
     """The tasks on each node, in the order of the jobs: the order of their ports and GPUs."""
-    seats: dict[str, list[Seat]] = {}
+    seats: dict[str, list[TaskSlot]] = {}
     for name, job in jobs.items():
         asks = 0 if name == PS and job.gpus is None else job.gpus
         for index, node in enumerate(job.on):
-            seat = Seat(f"{name}-{index}", name, index, asks, job.share, job.gpu_memory_fraction)
+            seat = TaskSlot(
+                f"{name}-{index}", name, index, asks, job.share, job.gpu_memory_fraction
+            )
             seats.setdefault(node, []).append(seat)
     return seats
 
 
-def deal(name: str, node: Node, seats: Sequence[Seat]) -> list[tuple[int, ...]]:
+def allocate_gpus(name: str, node: Node, seats: Sequence[TaskSlot]) -> list[tuple[int, ...]]:
     """Deal a node's GPUs to its tasks.
 
     Tasks that do not share take theirs first, in order: those that state a number, and then, in
@@ -86,8 +88,8 @@ def deal(name: str, node: Node, seats: Sequence[Seat]) -> list[tuple[int, ...]]:
         AllocationError: They do not suffice, or cannot be divided.
     """
     own = [seat for seat in seats if not seat.share]
-    equal = [seat for seat in own if seat.asks is None]
-    left = node.gpu_count - sum(seat.asks or 0 for seat in own)
+    equal = [seat for seat in own if seat.gpus is None]
+    left = node.gpu_count - sum(seat.gpus or 0 for seat in own)
     if left < 0:
         raise _too_many(name, node, own)
     part, rest = divmod(left, len(equal)) if equal else (0, 0)
@@ -95,74 +97,84 @@ def deal(name: str, node: Node, seats: Sequence[Seat]) -> list[tuple[int, ...]]:
         raise _does_not_divide(name, node, left, equal)
     pool = range(node.gpu_count - (0 if equal else left), node.gpu_count)
     _check_sharing(name, node, len(pool), [seat for seat in seats if seat.share])
-    cards: list[tuple[int, ...]] = []
+    gpus: list[tuple[int, ...]] = []
     taken = 0
     for seat in seats:
         if seat.share:
-            cards.append(tuple(pool[: seat.asks]))
+            gpus.append(tuple(pool[: seat.gpus]))
         else:
-            count = part if seat.asks is None else seat.asks
-            cards.append(tuple(range(taken, taken + count)))
+            count = part if seat.gpus is None else seat.gpus
+            gpus.append(tuple(range(taken, taken + count)))
             taken += count
-    return cards
+    return gpus
 
 
-def unused(cluster: Cluster) -> list[str]:
+def idle_gpus(cluster: Cluster) -> list[str]:
     """One line for each node with GPUs that none of its tasks uses; empty where all are used.
 
     Args:
         cluster: A description without faults.
     """
-    seats = seats_by_node(cluster.jobs)
+    seats = tasks_by_node(cluster.jobs)
     lines = []
     for name, node in cluster.nodes.items():
-        used = {card for cards in deal(name, node, seats.get(name, ())) for card in cards}
+        used = {gpu for gpus in allocate_gpus(name, node, seats.get(name, ())) for gpu in gpus}
         if idle := node.gpu_count - len(used):
             lines.append(f"{name}: {idle} of {counted(node.gpu_count, 'GPU')} used by no task")
     return lines
 
 
-def _too_many(name: str, node: Node, own: Sequence[Seat]) -> AllocationError:
-    asking = [seat for seat in own if seat.asks]
-    totals = list(accumulate(seat.asks or 0 for seat in asking))
+def _too_many(name: str, node: Node, own: Sequence[TaskSlot]) -> AllocationError:
+    asking = [seat for seat in own if seat.gpus]
+    totals = list(accumulate(seat.gpus or 0 for seat in asking))
     first = next(seat for seat, total in zip(asking, totals, strict=True) if total > node.gpu_count)
-    asked = _listed(f"{seat.name}: {seat.asks}" for seat in asking)
+    requested = _listed(f"{seat.name}: {seat.gpus}" for seat in asking)
     return AllocationError(
         Problem(
             first.loc,
-            f"the tasks on {name} ask for {counted(totals[-1], 'GPU')} ({asked}) and it has "
+            f"the tasks on {name} ask for {counted(totals[-1], 'GPU')} ({requested}) and it has "
             f"{node.gpu_count}; give the node more, the tasks fewer, or say `share: true`",
         )
     )
 
 
-def _does_not_divide(name: str, node: Node, left: int, equal: Sequence[Seat]) -> AllocationError:
+def _does_not_divide(
+    name: str, node: Node, left: int, equal: Sequence[TaskSlot]
+) -> AllocationError:
     tasks = _listed(seat.name for seat in equal)
     if left == 0:
         message = f"none of the {counted(node.gpu_count, 'GPU')} of {name} is left for {tasks}"
     else:
         among = f"{len(equal)} tasks ({tasks})"
         message = f"{counted(left, 'GPU')} of {name} cannot be divided equally among {among}"
-    mend = "; state the job's `gpus` (0 for tasks on the CPU), or say `share: true`"
-    return AllocationError(Problem(equal[0].loc, message + mend))
+    fix = "; state the job's `gpus` (0 for tasks on the CPU), or say `share: true`"
+    return AllocationError(Problem(equal[0].loc, message + fix))
 
 
-def _check_sharing(name: str, node: Node, pool: int, shared: Sequence[Seat]) -> None:
+def _check_sharing(name: str, node: Node, pool: int, shared: Sequence[TaskSlot]) -> None:
     if shared and pool == 0:
         has = "has no GPUs" if node.gpu_count == 0 else "has none left"
         raise AllocationError(
             Problem(shared[0].loc, f"{shared[0].name} shares the GPUs of {name}, which {has}")
         )
     for seat in shared:
-        if seat.asks is not None and seat.asks > pool:
-            asks = counted(seat.asks, "GPU")
+        if seat.gpus is not None and seat.gpus > pool:
+            asks = counted(seat.gpus, "GPU")
             message = f"{seat.name} asks for {asks} and {name} has {pool} to share"
             raise AllocationError(Problem(seat.loc, message))
     # Every task takes the first ones, so the first GPU carries them all. The sum is exact: in
     # floating point, ten times 0.1 and such would depend on the order.
-    total = sum(Fraction(repr(seat.fraction)) for seat in shared if seat.fraction is not None)
+    total = sum(
+        Fraction(repr(seat.gpu_memory_fraction))
+        for seat in shared
+        if seat.gpu_memory_fraction is not None
+    )
     if total > 1:
-        tasks = _listed(f"{seat.name}: {seat.fraction}" for seat in shared if seat.fraction)
+        tasks = _listed(
+            f"{seat.name}: {seat.gpu_memory_fraction}"
+            for seat in shared
+            if seat.gpu_memory_fraction
+        )
         raise AllocationError(
             Problem(
                 shared[-1].loc,
@@ -172,7 +184,7 @@ def _check_sharing(name: str, node: Node, pool: int, shared: Sequence[Seat]) -> 
         )
 
 
-def _listed(words: Iterable[str]) -> str:
-    words = list(words)
-    more = f", … {len(words) - _NAMED} more" if len(words) > _NAMED else ""
-    return short(", ".join(words[:_NAMED]) + more)
+def _listed(arguments: Iterable[str]) -> str:
+    arguments = list(arguments)
+    more = f", … {len(arguments) - _NAMED} more" if len(arguments) > _NAMED else ""
+    return short(", ".join(arguments[:_NAMED]) + more)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.task.text import clipped, nearest, short
+from lab.task.protocol.text import clipped, nearest, short
 
 Loc = tuple[str | int, ...]
 """The way from the top of a description to a value: keys and positions in lists."""
 
-SHOWN: Final = 100
+MAX_SHOWN: Final = 100
 """So many problems are shown; who has more of them has one mistake, made often."""
 
 _CANDIDATES: Final = 1000  # comparing a word with more of them takes seconds
@@ -20,7 +20,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]{1,60}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class SourceLocation:
     """A place in a file; both count from 1."""
 
     line: int
@@ -36,37 +36,37 @@ class Problem:
         message: What is wrong, and how to mend it; nothing foreign stands in it unescaped.
         on_key: Whether the key is wrong, not its value.
         place: Where it is, if it cannot be looked up by `loc`.
-        word: A word that may be misspelt.
+        argument: A word that may be misspelt.
         candidates: What may have been meant by it.
     """
 
-    loc: Loc
+    path: Loc
     message: str
     on_key: bool = False
-    place: Place | None = None
-    word: str = ""
+    location: SourceLocation | None = None
+    misspelt: str = ""
     candidates: Sequence[str] = ()
 
     def text(self) -> str:
         """The message behind the place: `nodes.tf2.gpus: …; did you mean …?`."""
-        path = f"{path_text(self.loc)}: " if self.loc else ""
+        path = f"{path_text(self.path)}: " if self.path else ""
         return f"{path}{self.message}{self._suggestion()}"
 
     def _suggestion(self) -> str:
-        if not self.word or not self.candidates:
+        if not self.misspelt or not self.candidates:
             return ""
         known = list(self.candidates[:_CANDIDATES])
-        if near := nearest(self.word[:60].lower(), known):
+        if near := nearest(self.misspelt[:60].lower(), known):
             return f"; did you mean {quoted(near)}?"
-        listed = ", ".join(bare(name) for name in known[:8])
+        listed = ", ".join(unquoted_if_plain(name) for name in known[:8])
         return f"; known: {listed}{', …' if len(known) > 8 else ''}"  # noqa: PLR2004
 
 
 def report(
     file: str,
     problems: Iterable[Problem],
-    values: Mapping[Loc, Place],
-    keys: Mapping[Loc, Place],
+    values: Mapping[Loc, SourceLocation],
+    keys: Mapping[Loc, SourceLocation],
 ) -> list[str]:
     """Write problems as lines, in the order in which they stand in the file.
 
@@ -84,9 +84,11 @@ def report(
         key=lambda pair: pair[0],
     )
     name = short(file)
-    lines = [f"{name}:{at.line}:{at.column}: {problem.text()}" for at, problem in placed[:SHOWN]]
-    if len(placed) > SHOWN:
-        lines.append(f"{name}: … and {len(placed) - SHOWN} more problems like these")
+    lines = [
+        f"{name}:{at.line}:{at.column}: {problem.text()}" for at, problem in placed[:MAX_SHOWN]
+    ]
+    if len(placed) > MAX_SHOWN:
+        lines.append(f"{name}: … and {len(placed) - MAX_SHOWN} more problems like these")
     return lines
 
 
@@ -97,7 +99,7 @@ def path_text(loc: Loc) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
         else:
-            text += f".{bare(part)}" if text else bare(part)
+            text += f".{unquoted_if_plain(part)}" if text else unquoted_if_plain(part)
     return text
 
 
@@ -106,12 +108,12 @@ def quoted(text: str, limit: int = 60) -> str:
     return f'"{clipped(text, limit)}"'
 
 
-def bare(text: str) -> str:
+def unquoted_if_plain(text: str) -> str:
     """A key as it is, or in quotation marks where that could be misread."""
     return text if _BARE.fullmatch(text) else quoted(text)
 
 
-def described(value: object) -> str:
+def describe(value: object) -> str:
     """A value of the file in a few words: `the text "two"`, `the number 2.5`, `a list`."""
     if value is None:
         return "nothing"
@@ -124,10 +126,12 @@ def described(value: object) -> str:
     return "a list" if isinstance(value, list) else "a mapping"
 
 
-def _place(problem: Problem, values: Mapping[Loc, Place], keys: Mapping[Loc, Place]) -> Place:
-    if problem.place is not None:
-        return problem.place
-    loc = problem.loc
+def _place(
+    problem: Problem, values: Mapping[Loc, SourceLocation], keys: Mapping[Loc, SourceLocation]
+) -> SourceLocation:
+    if problem.location is not None:
+        return problem.location
+    loc = problem.path
     if problem.on_key and loc in keys:
         return keys[loc]
     while loc:
@@ -137,4 +141,4 @@ def _place(problem: Problem, values: Mapping[Loc, Place], keys: Mapping[Loc, Pla
         loc = loc[:-1]
         if loc in keys:
             return keys[loc]
-    return Place(1, 1)
+    return SourceLocation(1, 1)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from lab.config.diagnostics import Problem, described, report
-from lab.config.messages import explain
-from lab.config.model import Cluster, Parts
-from lab.config.validation import check
-from lab.config.yaml_reader import MAX_BYTES, Source, read_source
-from lab.errors import DescriptionError, InputError
-from lab.task.text import short
+from lab.config.diagnostics import Problem, describe, report
+from lab.config.messages import to_problems
+from lab.config.model import Cluster, PartialCluster
+from lab.config.validation import validate
+from lab.config.yaml_reader import MAX_BYTES, ParsedFile, read_source
+from lab.errors import ConfigError, InputError
+from lab.task.protocol.text import short
 
 
 def load_cluster(path: Path) -> Cluster:
@@ -49,41 +49,45 @@ def parse_cluster(data: bytes, file: str) -> Cluster:
         cluster, found = _content(source)
         problems += found
     if cluster is None or problems:
-        raise DescriptionError(report(file, problems, source.values, source.keys))
+        raise ConfigError(report(file, problems, source.value_locations, source.key_locations))
     return cluster
 
 
-def _content(source: Source) -> tuple[Cluster | None, list[Problem]]:
+def _content(source: ParsedFile) -> tuple[Cluster | None, list[Problem]]:
     raw = source.value
     if not isinstance(raw, dict):
-        if () in source.excused:
+        if () in source.already_reported:
             return None, []
-        message = f"a description is a mapping (`version: 1`, …), not {described(raw)}"
+        message = f"a description is a mapping (`version: 1`, …), not {describe(raw)}"
         return None, [Problem((), message)]
     try:
         cluster = Cluster.model_validate(raw)
     except ValidationError as error:
-        problems = [problem for problem in explain(error, raw) if problem.loc not in source.excused]
-        return None, problems + list(check(Parts.model_validate(raw)))
-    return cluster, list(check(cluster))
+        problems = [
+            problem
+            for problem in to_problems(error, raw)
+            if problem.path not in source.already_reported
+        ]
+        return None, problems + list(validate(PartialCluster.model_validate(raw)))
+    return cluster, list(validate(cluster))
 
 
 def _read(path: Path) -> bytes:
     name = short(str(path))
-    mend = "name a description with `--cluster FILE`, such as clusters/book.yaml"
+    fix = "name a description with `--cluster FILE`, such as clusters/book.yaml"
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise InputError(f"{name} is a directory", mend)
+            raise InputError(f"{name} is a directory", fix)
         if not stat.S_ISREG(status.st_mode):
-            raise InputError(f"{name} is no ordinary file", mend)
+            raise InputError(f"{name} is no ordinary file", fix)
         with path.open("rb") as file:
             return file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise InputError(f"there is no file {name}", mend) from None
+        raise InputError(f"there is no file {name}", fix) from None
     except PermissionError:
         raise InputError(f"{name} may not be read", "give yourself permission to read it") from None
     except (OSError, ValueError) as error:
         # ValueError: a name with a NUL character.
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise InputError(f"{name} cannot be read ({reason})", mend) from None
+        raise InputError(f"{name} cannot be read ({reason})", fix) from None

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lab.config.diagnostics import Loc, Problem, described
+from lab.config.diagnostics import Loc, Problem, describe
 from lab.config.model import (
     FLAG,
     GPU_ID,
@@ -19,17 +19,17 @@ from lab.config.model import (
     Box,
     Cluster,
     Job,
-    LinkSpec,
+    LinkConfig,
     Node,
-    Training,
+    RunConfig,
 )
 
 _MODELS: Final[Mapping[str, type[BaseModel]]] = {
     "box": Box,
     "nodes": Node,
     "jobs": Job,
-    "links": LinkSpec,
-    "run": Training,
+    "links": LinkConfig,
+    "run": RunConfig,
 }
 """The model below a key of the description; except for `box` and `run`, below a name there."""
 
@@ -65,7 +65,7 @@ _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-def explain(error: ValidationError, raw: object) -> list[Problem]:
+def to_problems(error: ValidationError, raw: object) -> list[Problem]:
     """Turn the model's errors into problems.
 
     Args:
@@ -88,30 +88,30 @@ def _problem(detail: ErrorDetails, raw: object) -> Problem:
             loc,
             "unknown key",
             on_key=True,
-            word=str(loc[-1]),
+            misspelt=str(loc[-1]),
             candidates=_known_keys(loc[:-1]),
         )
     if kind == "missing":
         return Problem(loc, "is missing")
     if loc == ("version",):
-        return Problem(loc, f"must be 1, the only version there is; not {described(found)}")
+        return Problem(loc, f"must be 1, the only version there is; not {describe(found)}")
     message = _message(kind, found, detail.get("ctx", {}))
     return Problem(loc, message, on_key=detail["loc"][-1] == "[key]")
 
 
 def _message(kind: str, found: object, context: Mapping[str, Any]) -> str:
     if kind in _TYPES:
-        words = _TYPES[kind]
-        return f"{words}{';' if ',' in words else ','} not {described(found)}"
+        arguments = _TYPES[kind]
+        return f"{arguments}{';' if ',' in arguments else ','} not {describe(found)}"
     if kind in _BOUNDS:
-        words, bound = _BOUNDS[kind]
-        return f"{words} {context[bound]:g}, not {found}"
+        arguments, bound = _BOUNDS[kind]
+        return f"{arguments} {context[bound]:g}, not {found}"
     if kind == "string_pattern_mismatch":
-        return f"{_PATTERNS[context['pattern']]}; not {described(found)}"
+        return f"{_PATTERNS[context['pattern']]}; not {describe(found)}"
     if kind in {"too_short", "too_long"}:
         many = f"has more than {context.get('max_length')} entries"
         return "is empty; it needs at least one entry" if kind == "too_short" else many
-    return f"must be {context['expected']}; not {described(found)}"  # an amount
+    return f"must be {context['expected']}; not {describe(found)}"  # an amount
 
 
 def _location(loc: Sequence[int | str], raw: object) -> Loc:

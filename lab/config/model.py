@@ -26,8 +26,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from lab import units as sizes
-from lab.task.faults import parse
-from lab.task.when import parse_when
+from lab.task.protocol.faults import parse
+from lab.task.protocol.trigger import parse_trigger
 
 MAX_GPUS: Final = 1024
 MAX_TASKS: Final = 10_000
@@ -141,7 +141,7 @@ _TaskName = Annotated[str, Field(pattern=TASK)]
 _FlagName = Annotated[str, Field(pattern=FLAG)]
 _Moment = Annotated[
     str,
-    _text(lambda text: str(parse_when(text)), MOMENT),
+    _text(lambda text: str(parse_trigger(text)), MOMENT),
     _shown("10s", "after 500 steps"),
 ]
 _Fault = Annotated[
@@ -171,7 +171,7 @@ _Delay = Annotated[
 ]
 
 
-class _Part(BaseModel):
+class _ConfigModel(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
@@ -181,7 +181,7 @@ class _Part(BaseModel):
     )
 
 
-class Box(_Part):
+class Box(_ConfigModel):
     """The physical host: what it must have for this description."""
 
     gpus: _GpuCount | None = None
@@ -194,7 +194,7 @@ class Box(_Part):
     """How much main memory it has; used where the file is rendered for another box."""
 
 
-class Node(_Part):
+class Node(_ConfigModel):
     """A pseudo-node: a slice of the box with a hostname and a network address."""
 
     gpus: _Gpus = 0
@@ -217,7 +217,7 @@ class Node(_Part):
         return () if isinstance(self.gpus, int) else self.gpus
 
 
-class Job(_Part):
+class Job(_ConfigModel):
     """One of TensorFlow's jobs: tasks of the same kind."""
 
     on: Annotated[tuple[_NodeName, ...], Field(min_length=1, max_length=MAX_TASKS, strict=False)]
@@ -233,7 +233,7 @@ class Job(_Part):
     """How much of each of its GPUs' memory a task takes: 0.2 is a fifth."""
 
 
-class LinkSpec(_Part):
+class LinkConfig(_ConfigModel):
     """The network link of a node."""
 
     rate: _Rate | None = None
@@ -243,7 +243,7 @@ class LinkSpec(_Part):
     """Delay of what the node sends, such as 5ms."""
 
 
-class Training(_Part):
+class RunConfig(_ConfigModel):
     """What `docker compose up` trains by itself."""
 
     experiment: str
@@ -260,7 +260,7 @@ class Training(_Part):
         return (self.experiment, *(f"--{name}={value}" for name, value in self.flags.items()))
 
 
-class Cluster(_Part):
+class Cluster(_ConfigModel):
     """One GPU box as a pseudo-cluster: its nodes, and the tasks that run on them."""
 
     version: Annotated[int, Field(ge=1, le=1)]
@@ -281,10 +281,10 @@ class Cluster(_Part):
     port: _Port = DEFAULT_PORT
     """Port of the first task on a node; each further one on that node gets the next."""
 
-    links: dict[_NodeName, LinkSpec] = Field(default_factory=dict, max_length=MAX_TASKS)
+    links: dict[_NodeName, LinkConfig] = Field(default_factory=dict, max_length=MAX_TASKS)
     """Network links by node; a node without one has the full speed of the box."""
 
-    run: Training | None = None
+    run: RunConfig | None = None
     """What `docker compose up` trains by itself; by default it waits for a run."""
 
     start: dict[_TaskName, _Moment] = Field(default_factory=dict, max_length=MAX_TASKS)
@@ -311,11 +311,11 @@ class Cluster(_Part):
         if self.box.gpus is not None:
             return self.box.gpus
         indices = [pin for node in self.nodes.values() for pin in node.pins if isinstance(pin, int)]
-        asked = sum(node.gpu_count for node in self.nodes.values())
-        return max([asked, *(index + 1 for index in indices)])
+        requested = sum(node.gpu_count for node in self.nodes.values())
+        return max([requested, *(index + 1 for index in indices)])
 
 
-def _or(default: object) -> WrapValidator:
+def _default_on_error(default: object) -> WrapValidator:
     """Replaces what cannot be read."""
 
     def read(value: object, validate: ValidatorFunctionWrapHandler) -> object:
@@ -327,18 +327,28 @@ def _or(default: object) -> WrapValidator:
     return WrapValidator(read)
 
 
-class Parts(_Part):
+class PartialCluster(_ConfigModel):
     """A config as far as it could be read; what could not be read is None, or left out."""
 
     model_config = ConfigDict(extra="ignore")
 
-    box: Annotated[Box | None, _or(None)] = Field(default_factory=Box)
-    nodes: Annotated[dict[str, Annotated[Node | None, _or(None)]], _or({})] = {}
-    jobs: Annotated[dict[str, Annotated[Job | None, _or(None)]], _or({})] = {}
-    port: Annotated[_Port | None, _or(None)] = DEFAULT_PORT
-    links: Annotated[dict[str, Annotated[LinkSpec | None, _or(None)]], _or({})] = {}
-    run: Annotated[Training | None, _or(None)] = None
-    start: Annotated[dict[str, Annotated[_Moment | None, _or(None)]], _or({})] = {}
+    box: Annotated[Box | None, _default_on_error(None)] = Field(default_factory=Box)
+    nodes: Annotated[
+        dict[str, Annotated[Node | None, _default_on_error(None)]], _default_on_error({})
+    ] = {}
+    jobs: Annotated[
+        dict[str, Annotated[Job | None, _default_on_error(None)]], _default_on_error({})
+    ] = {}
+    port: Annotated[_Port | None, _default_on_error(None)] = DEFAULT_PORT
+    links: Annotated[
+        dict[str, Annotated[LinkConfig | None, _default_on_error(None)]], _default_on_error({})
+    ] = {}
+    run: Annotated[RunConfig | None, _default_on_error(None)] = None
+    start: Annotated[
+        dict[str, Annotated[_Moment | None, _default_on_error(None)]], _default_on_error({})
+    ] = {}
     faults: Annotated[
-        tuple[Annotated[_Fault | None, _or(None)], ...], Field(strict=False), _or(())
+        tuple[Annotated[_Fault | None, _default_on_error(None)], ...],
+        Field(strict=False),
+        _default_on_error(()),
     ] = ()

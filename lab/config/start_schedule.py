@@ -7,15 +7,15 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.task.protocol import chief_of
-from lab.task.text import suggestion
-from lab.task.when import When, parse_when
+from lab.task.protocol.text import suggestion
+from lab.task.protocol.trigger import Trigger, parse_trigger
 
 PS: Final = "ps"
 WORKER: Final = "worker"
 _FORM: Final = "TASK: MOMENT; …, such as worker-1: 10s; worker-2: after 500 steps"
 
 
-def untimely(task: str, when: When, tasks: Collection[str]) -> str | None:
+def start_error(task: str, when: Trigger, tasks: Collection[str]) -> str | None:
     """Why a task cannot start at this moment, with the mend; None: it can.
 
     Args:
@@ -46,7 +46,7 @@ def parse_start(text: str) -> dict[str, str]:
         task, colon, moment = part.partition(":")
         if not colon:
             raise ValueError(_FORM)
-        found[task.strip()] = str(parse_when(moment.strip()))
+        found[task.strip()] = str(parse_trigger(moment.strip()))
     return found
 
 
@@ -64,7 +64,7 @@ def check_joins(
     Raises:
         InputError: The others end before one of these steps, so that it never comes.
     """
-    joins = {task: parse_when(start[task]).steps for task in workers if task in start}
+    joins = {task: parse_trigger(start[task]).steps for task in workers if task in start}
     for task, steps in joins.items():
         if steps is None:
             continue
@@ -85,7 +85,7 @@ def check_start(start: Mapping[str, str], tasks: Sequence[str]) -> None:
     """
     for task, text in start.items():
         if task not in tasks:
-            mend = suggestion(task, tasks).strip() or f"there are {', '.join(tasks)}"
-            raise InputError(f"--start: there is no task {task!r}", mend)
-        if message := untimely(task, parse_when(text), tasks):
+            fix = suggestion(task, tasks).strip() or f"there are {', '.join(tasks)}"
+            raise InputError(f"--start: there is no task {task!r}", fix)
+        if message := start_error(task, parse_trigger(text), tasks):
             raise InputError(f"--start: {task}: {message.partition('; ')[0]}", "give it a time")

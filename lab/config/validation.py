@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
 
-from lab.config.allocation import PS, AllocationError, Seat, deal, seats_by_node
+from lab.config.allocation import PS, AllocationError, TaskSlot, allocate_gpus, tasks_by_node
 from lab.config.diagnostics import Problem
-from lab.config.model import MAX_PORT, MAX_TASKS, Cluster, Job, Node, Parts
-from lab.config.start_schedule import untimely
+from lab.config.model import MAX_PORT, MAX_TASKS, Cluster, Job, Node, PartialCluster
+from lab.config.start_schedule import start_error
 from lab.formatting import counted
-from lab.task.experiments import EXPERIMENTS, misfit
-from lab.task.faults import parse, resolve
-from lab.task.text import short
-from lab.task.when import parse_when
+from lab.task.protocol.experiments import EXPERIMENTS, misfit
+from lab.task.protocol.faults import parse, resolve
+from lab.task.protocol.text import short
+from lab.task.protocol.trigger import parse_trigger
 
 RUN_SERVICE: Final = "run"
 """The compose service that starts the description's run."""
@@ -27,7 +27,7 @@ RUN_SERVICE: Final = "run"
 _RESERVED: Final = frozenset({"localhost"})
 
 
-def check(parts: Cluster | Parts) -> Iterator[Problem]:
+def validate(parts: Cluster | PartialCluster) -> Iterator[Problem]:
     """Every rule that a description breaks."""
     jobs = {name: job for name, job in parts.jobs.items() if job is not None}
     nodes = {name: node for name, node in parts.nodes.items() if node is not None}
@@ -50,12 +50,12 @@ def check(parts: Cluster | Parts) -> Iterator[Problem]:
         yield from _run(parts, jobs)
         yield from _start(parts, places)
         yield from _faults(parts, places)
-        seats = seats_by_node(jobs)
+        seats = tasks_by_node(jobs)
         yield from _ports(parts, seats)
-        yield from _deals(nodes, jobs, seats)
+        yield from _allocations(nodes, jobs, seats)
 
 
-def _names(parts: Cluster | Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+def _names(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[Problem]:
     for name in parts.nodes:
         job, _, index = name.rpartition("-")
         number = int(index) if index.isdecimal() and len(index) < 6 else -1  # noqa: PLR2004
@@ -67,7 +67,7 @@ def _names(parts: Cluster | Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]
             yield Problem(("nodes", name), message, on_key=True)
 
 
-def _references(parts: Cluster | Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+def _references(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[Problem]:
     if not parts.nodes:
         return  # said already: there must be nodes
     known = list(parts.nodes)
@@ -75,11 +75,11 @@ def _references(parts: Cluster | Parts, jobs: Mapping[str, Job]) -> Iterator[Pro
         for index, node in enumerate(job.on):
             if node not in parts.nodes:
                 loc = ("jobs", name, "on", index)
-                yield Problem(loc, f"there is no node {node}", word=node, candidates=known)
+                yield Problem(loc, f"there is no node {node}", misspelt=node, candidates=known)
     for node, link in parts.links.items():
         if link is not None and node not in parts.nodes:
             message = f"there is no node {node}"
-            yield Problem(("links", node), message, on_key=True, word=node, candidates=known)
+            yield Problem(("links", node), message, on_key=True, misspelt=node, candidates=known)
 
 
 def _job(name: str, job: Job) -> Iterator[Problem]:
@@ -98,14 +98,14 @@ def _job(name: str, job: Job) -> Iterator[Problem]:
         yield Problem((*loc, "on"), message)
 
 
-def _links(parts: Cluster | Parts) -> Iterator[Problem]:
+def _links(parts: Cluster | PartialCluster) -> Iterator[Problem]:
     for node, link in parts.links.items():
         if link is not None and link.rate is None and link.delay is None:
             message = "a link without rate and delay changes nothing; state one of them"
             yield Problem(("links", node), message)
 
 
-def _run(parts: Cluster | Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
+def _run(parts: Cluster | PartialCluster, jobs: Mapping[str, Job]) -> Iterator[Problem]:
     if parts.run is None:
         return
     if RUN_SERVICE in parts.nodes:
@@ -115,7 +115,7 @@ def _run(parts: Cluster | Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
     wanted = EXPERIMENTS.get(name)
     if wanted is None:
         message = f"there is no experiment {short(name)}"
-        yield Problem(at, message, word=name, candidates=list(EXPERIMENTS))
+        yield Problem(at, message, misspelt=name, candidates=list(EXPERIMENTS))
         return
     if why := misfit(wanted, {job: len(each.on) for job, each in jobs.items()}):
         yield Problem(at, f"{name} {why}")
@@ -123,7 +123,7 @@ def _run(parts: Cluster | Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
         loc = ("run", "flags", flag)
         if flag not in wanted.flags:
             message = f"{name} has no flag {flag}"
-            yield Problem(loc, message, on_key=True, word=flag, candidates=list(wanted.flags))
+            yield Problem(loc, message, on_key=True, misspelt=flag, candidates=list(wanted.flags))
             continue
         try:
             wanted.flags[flag].parse(value)
@@ -131,19 +131,19 @@ def _run(parts: Cluster | Parts, jobs: Mapping[str, Job]) -> Iterator[Problem]:
             yield Problem(loc, short(str(error)))
 
 
-def _start(parts: Cluster | Parts, places: Mapping[str, str]) -> Iterator[Problem]:
+def _start(parts: Cluster | PartialCluster, places: Mapping[str, str]) -> Iterator[Problem]:
     known = list(places)
     for task, text in parts.start.items():
         if text is None:
             continue
         if task not in places:
             message = f"there is no task {task}"
-            yield Problem(("start", task), message, on_key=True, word=task, candidates=known)
-        elif reason := untimely(task, parse_when(text), places):
+            yield Problem(("start", task), message, on_key=True, misspelt=task, candidates=known)
+        elif reason := start_error(task, parse_trigger(text), places):
             yield Problem(("start", task), reason)
 
 
-def _faults(parts: Cluster | Parts, places: Mapping[str, str]) -> Iterator[Problem]:
+def _faults(parts: Cluster | PartialCluster, places: Mapping[str, str]) -> Iterator[Problem]:
     for index, text in enumerate(parts.faults):
         try:
             if text is not None:
@@ -152,7 +152,7 @@ def _faults(parts: Cluster | Parts, places: Mapping[str, str]) -> Iterator[Probl
             yield Problem(("faults", index), str(error))
 
 
-def _pins(parts: Cluster | Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]:
+def _pins(parts: Cluster | PartialCluster, nodes: Mapping[str, Node]) -> Iterator[Problem]:
     holders: dict[int | str, str] = {}
     most = parts.box.gpus if parts.box is not None else None
     for name, node in nodes.items():
@@ -167,12 +167,12 @@ def _pins(parts: Cluster | Parts, nodes: Mapping[str, Node]) -> Iterator[Problem
             holders.setdefault(pin, name)
 
 
-def _box(parts: Cluster | Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]:
+def _box(parts: Cluster | PartialCluster, nodes: Mapping[str, Node]) -> Iterator[Problem]:
     if parts.box is None:
         return
-    asked = sum(node.gpu_count for node in nodes.values())
-    if parts.box.gpus is not None and asked > parts.box.gpus:
-        message = f"the nodes ask for {counted(asked, 'GPU')} and the box has {parts.box.gpus}"
+    requested = sum(node.gpu_count for node in nodes.values())
+    if parts.box.gpus is not None and requested > parts.box.gpus:
+        message = f"the nodes ask for {counted(requested, 'GPU')} and the box has {parts.box.gpus}"
         yield Problem(("box", "gpus"), message)
     if parts.box.cpus is not None:
         cpus = sum(node.cpus or 0 for node in nodes.values())
@@ -185,7 +185,9 @@ def _box(parts: Cluster | Parts, nodes: Mapping[str, Node]) -> Iterator[Problem]
                 yield Problem(("nodes", name, "memory"), "more than the box has (box.memory)")
 
 
-def _ports(parts: Cluster | Parts, seats: Mapping[str, list[Seat]]) -> Iterator[Problem]:
+def _ports(
+    parts: Cluster | PartialCluster, seats: Mapping[str, list[TaskSlot]]
+) -> Iterator[Problem]:
     for node, tasks in seats.items():
         if parts.port is not None and node in parts.nodes:
             last = parts.port + len(tasks) - 1
@@ -198,14 +200,14 @@ def _ports(parts: Cluster | Parts, seats: Mapping[str, list[Seat]]) -> Iterator[
                 return
 
 
-def _deals(
-    nodes: Mapping[str, Node], jobs: Mapping[str, Job], seats: Mapping[str, list[Seat]]
+def _allocations(
+    nodes: Mapping[str, Node], jobs: Mapping[str, Job], seats: Mapping[str, list[TaskSlot]]
 ) -> Iterator[Problem]:
     if jobs.get(PS) is not None and (jobs[PS].gpus or jobs[PS].share):
         return  # said already; what it would take from the others means nothing
     for name, node in nodes.items():
         if name in seats:
             try:
-                deal(name, node, seats[name])
+                allocate_gpus(name, node, seats[name])
             except AllocationError as error:
                 yield error.problem

@@ -25,8 +25,15 @@ from ruamel.yaml.events import (
     SequenceStartEvent,
 )
 
-from lab.config.diagnostics import SHOWN, Loc, Place, Problem, bare, quoted
-from lab.task.text import clipped, short
+from lab.config.diagnostics import (
+    MAX_SHOWN,
+    Loc,
+    Problem,
+    SourceLocation,
+    quoted,
+    unquoted_if_plain,
+)
+from lab.task.protocol.text import clipped, short
 
 MAX_BYTES: Final = 1024**2
 MAX_DEPTH: Final = 16
@@ -34,7 +41,7 @@ MAX_VALUES: Final = 100_000  # twice what ten thousand nodes and tasks need
 
 Scalar = str | int | float | bool | None
 
-_WORDS: Final[dict[str, Scalar]] = {
+_KEYWORDS: Final[dict[str, Scalar]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -61,7 +68,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\u
 
 
 @dataclass(slots=True)
-class Source:
+class ParsedFile:
     """A parsed file.
 
     Attributes:
@@ -74,20 +81,20 @@ class Source:
     """
 
     value: Any = None
-    values: dict[Loc, Place] = field(default_factory=dict)
-    keys: dict[Loc, Place] = field(default_factory=dict)
+    value_locations: dict[Loc, SourceLocation] = field(default_factory=dict)
+    key_locations: dict[Loc, SourceLocation] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    excused: set[Loc] = field(default_factory=set)
+    already_reported: set[Loc] = field(default_factory=set)
     readable: bool = True
 
 
-def read_source(data: bytes) -> Source:
+def read_source(data: bytes) -> ParsedFile:
     """Parse the bytes of a file.
 
     Args:
         data: The content, at most one byte more than `MAX_BYTES`.
     """
-    source = Source()
+    source = ParsedFile()
     try:
         source.problems = _Reader(source).read(_decode(data))
     except _UnreadableError as error:
@@ -96,14 +103,14 @@ def read_source(data: bytes) -> Source:
     return source
 
 
-def plain(text: str) -> Scalar:
+def parse_scalar(text: str) -> Scalar:
     """The value of a plain scalar by the core schema of YAML 1.2 (YAML 1.2.2, 10.3.2).
 
     ruamel.yaml also takes `1_000`, `0b11` and dates for more than texts; they are texts here.
     A number of more than 40 characters stays a text: nothing in a description is that large.
     """
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in _KEYWORDS:
+        return _KEYWORDS[text]
     if len(text) <= _LONGEST_NUMBER:
         for pattern, convert in _NUMBERS:
             if pattern.fullmatch(text):
@@ -119,8 +126,8 @@ class _UnreadableError(Exception):
         self.problems = problems
 
 
-def _refusal(message: str, place: Place | None = None) -> _UnreadableError:
-    return _UnreadableError(Problem((), message, place=place))
+def _refusal(message: str, place: SourceLocation | None = None) -> _UnreadableError:
+    return _UnreadableError(Problem((), message, location=place))
 
 
 def _decode(data: bytes) -> str:
@@ -140,16 +147,16 @@ def _decode(data: bytes) -> str:
     if control := _CONTROL.search(text):
         message = f"a control character, U+{ord(control.group()):04X}; remove it"
         raise _refusal(message, _place_in(text, control.start()))
-    if tabs := list(islice(_TAB.finditer(text), SHOWN)):
+    if tabs := list(islice(_TAB.finditer(text), MAX_SHOWN)):
         message = "a tab; YAML is indented with blanks"
         places = [_place_in(text, tab.start(1)) for tab in tabs]
-        raise _UnreadableError(*(Problem((), message, place=place) for place in places))
+        raise _UnreadableError(*(Problem((), message, location=place) for place in places))
     return text
 
 
-def _place_in(text: str, index: int) -> Place:
+def _place_in(text: str, index: int) -> SourceLocation:
     before = text[:index].replace("\r\n", "\n").replace("\r", "\n")
-    return Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
+    return SourceLocation(before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 
 class _Reader:
@@ -159,7 +166,7 @@ class _Reader:
     reported of it.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ParsedFile) -> None:
         self._source = source
         self._count = 0
         self._events: Iterator[Event] = iter(())
@@ -194,12 +201,12 @@ class _Reader:
             message = f"more than {MAX_VALUES:,} values; no description needs that"
             raise _refusal(message, _place(event))
         if loc is not None:
-            self._source.values[loc] = _place(event)
+            self._source.value_locations[loc] = _place(event)
         refused = self._refuse(event, loc)
         value: object = None
         if isinstance(event, ScalarEvent):
             if not refused:
-                value = plain(event.value) if event.implicit[0] else event.value
+                value = parse_scalar(event.value) if event.implicit[0] else event.value
                 if value is None and loc:
                     # On the key: ruamel.yaml has an empty value where the next token stands.
                     self._source.problems.append(Problem(loc, _empty(loc), on_key=True))
@@ -207,7 +214,7 @@ class _Reader:
         elif isinstance(event, (MappingStartEvent, SequenceStartEvent)):
             value = self._collection(event, loc, depth)
         if refused and loc is not None:
-            self._source.excused.add(loc)
+            self._source.already_reported.add(loc)
         return value
 
     def _collection(self, event: Event, loc: Loc | None, depth: int) -> object:
@@ -240,19 +247,21 @@ class _Reader:
             return None
         if self._refuse(event, loc) or not isinstance(event, ScalarEvent):
             return None
-        key = plain(event.value) if event.implicit[0] else event.value
+        key = parse_scalar(event.value) if event.implicit[0] else event.value
         if not isinstance(key, str):
-            message = f"the key {bare(event.value)} is no text; put it in quotation marks"
+            message = (
+                f"the key {unquoted_if_plain(event.value)} is no text; put it in quotation marks"
+            )
             self._problem(loc, event, message)
             return None
         if loc is None:
             return key
         own = (*loc, key)
         if key in entries:
-            line = self._source.keys[own].line
+            line = self._source.key_locations[own].line
             self._problem(own, event, f"the key stands here twice; the first is on line {line}")
             return None
-        self._source.keys[own] = _place(event)
+        self._source.key_locations[own] = _place(event)
         return key
 
     def _refuse(self, event: Event, loc: Loc | None) -> bool:
@@ -271,11 +280,11 @@ class _Reader:
 
     def _problem(self, loc: Loc | None, event: Event, message: str) -> None:
         if loc is not None:
-            self._source.problems.append(Problem(loc, message, place=_place(event)))
+            self._source.problems.append(Problem(loc, message, location=_place(event)))
 
 
-def _place(event: Event) -> Place:
-    return Place(event.start_mark.line + 1, event.start_mark.column + 1)
+def _place(event: Event) -> SourceLocation:
+    return SourceLocation(event.start_mark.line + 1, event.start_mark.column + 1)
 
 
 def _not_yaml(error: YAMLError) -> _UnreadableError:
@@ -283,7 +292,7 @@ def _not_yaml(error: YAMLError) -> _UnreadableError:
         return _refusal(f"not YAML: {short(str(error))}")
     mark = error.problem_mark or error.context_mark
     why = ", ".join(part for part in (error.context, error.problem) if part)
-    return _refusal(f"not YAML: {short(why)}", Place(mark.line + 1, mark.column + 1))
+    return _refusal(f"not YAML: {short(why)}", SourceLocation(mark.line + 1, mark.column + 1))
 
 
 def _empty(loc: Loc) -> str:

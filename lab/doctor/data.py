@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from lab.backends.local import state
 from lab.doctor.model import Outcome, count, failed, ok, skipped, warning
-from lab.errors import DescriptionError, InputError, LabError
+from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan
 from lab.run.store import DEFAULT_RUNS_DIR
-from lab.task.text import short
+from lab.task.protocol.text import short
 
 if TYPE_CHECKING:
     from lab.config import Cluster
@@ -86,7 +86,7 @@ def judge_config(config: ConfigFile, inventory: Inventory) -> Outcome:
             what = f"no {path} in this directory, so that nothing is compared with it"
             return skipped(what, stops=True)
         what, fix = error.what, error.mend
-        if isinstance(error, DescriptionError):
+        if isinstance(error, ConfigError):
             faults = len(error.problems)
             what = f"{path} has {'a fault' if faults == 1 else f'{faults} faults'}"
             fix = "`lab validate` names them"
@@ -200,7 +200,7 @@ def judge_room(directory: Directory) -> Outcome:
 
 def local_environments() -> list[tuple[str, bool]]:
     """Every local environment on record, and whether its supervisor is alive."""
-    records = [place.read() for place in state.places()]
+    records = [place.read() for place in state.state_dirs()]
     return [(each.project, each.process.alive()) for each in records if each is not None]
 
 

@@ -16,7 +16,7 @@ from lab.doctor.data import look_at
 from lab.doctor.model import Outcome, count, failed, ok, skipped, warning
 from lab.errors import LabError
 from lab.placement.plan import Plan
-from lab.task.text import short
+from lab.task.protocol.text import short
 
 OLDEST: Final = (20, 10)
 """The first engine that `docker compose` 2 can use."""
@@ -112,9 +112,9 @@ def read_engine(timeout_s: int = ASK_S) -> EngineInfo:
     # Imported here: docker-py is one of the packages that may be missing.
     import docker  # noqa: PLC0415
 
-    from lab.backends.compose.engine import answering  # noqa: PLC0415
+    from lab.backends.compose.client import engine_errors  # noqa: PLC0415
 
-    with answering("reaching the engine"):
+    with engine_errors("reaching the engine"):
         api = docker.from_env(timeout=timeout_s).api
         info = api.info()
         networks = [
@@ -242,14 +242,14 @@ def find_image(plan: Plan) -> TaskImage:
             one that the user has named and does not fit this lab.
     """
     from lab.backends.compose.cli import Compose  # noqa: PLC0415
-    from lab.backends.compose.engine import Engine  # noqa: PLC0415
-    from lab.backends.compose.image import (  # noqa: PLC0415
-        Standing,
-        can_be_fetched,
+    from lab.backends.compose.client import Engine  # noqa: PLC0415
+    from lab.backends.compose.image_build import (  # noqa: PLC0415
+        ImageStatus,
+        can_pull,
+        image_exists,
         image_of,
-        is_here,
+        image_status,
         size_of,
-        standing,
     )
     from lab.render.compose import render  # noqa: PLC0415
 
@@ -260,13 +260,13 @@ def find_image(plan: Plan) -> TaskImage:
         image = image_of(Compose(plan.name, file, Path.cwd()).config())
     size = size_of(image.tensorflow)
     size_bytes = None if size is None else size.image_mb * 10**6
-    found, base_state = standing(engine, image, plan), ""
-    if found is not Standing.FITS:
-        if is_here(engine, image.base):
+    found, base_state = image_status(engine, image, plan), ""
+    if found is not ImageStatus.FITS:
+        if image_exists(engine, image.base):
             base_state = "is here"
-        elif can_be_fetched(engine, image.base):
+        elif can_pull(engine, image.base):
             base_state = "can be fetched"
-    exists, is_old = found is not Standing.MISSING, found is Standing.OLD
+    exists, is_old = found is not ImageStatus.MISSING, found is ImageStatus.OLD
     return TaskImage(image.name, image.base, size_bytes, exists, is_old, base_state)
 
 

@@ -16,9 +16,9 @@ from lab.doctor.engine import EngineInfo, TaskImage
 from lab.doctor.model import Outcome, count, failed, ok, skipped, warning
 from lab.doctor.python import installed
 from lab.doctor.resources import text_of
-from lab.gpu import Condition, Fault, Inventory, NvmlError, survey
+from lab.gpu import Condition, Fault, Inventory, NvmlError, read_host
 from lab.gpu.model import CUDA_VERSION, DRIVER, DRIVER_VERSION
-from lab.task.text import short
+from lab.task.protocol.text import short
 from lab.units import memory_for_people
 
 NVML_S: Final = 30.0
@@ -54,7 +54,7 @@ _FIXES: Final = {
     Condition.MISMATCH: "`sudo reboot`: the driver was updated while its old module is loaded",
     Condition.NO_PERMISSION: "`ls -l /dev/nvidia*` shows who may; "
     "`sudo usermod -aG video,render $USER`, then log in again",
-    Condition.CARD_LOST: "`sudo dmesg | grep Xid` says why; then `sudo reboot`",
+    Condition.GPU_LOST: "`sudo dmesg | grep Xid` says why; then `sudo reboot`",
 }
 """Commands in place of the inventory's hints."""
 
@@ -77,7 +77,7 @@ class Toolkit:
 def read_nvml() -> Inventory | Fault:
     """This host, or why its driver does not answer."""
     try:
-        return survey()
+        return read_host()
     except NvmlError as error:
         return error.fault
 
@@ -372,7 +372,7 @@ def judge_trial(trial: Trial) -> Outcome:
         fix = "see `sudo nvidia-container-cli --debug=/dev/stderr info`; reinstall the toolkit"
     else:
         # Imported here: it belongs to a backend, whose packages may be missing.
-        from lab.backends.compose.mends import explain  # noqa: PLC0415
+        from lab.backends.compose.error_hints import explain  # noqa: PLC0415
 
         error = explain("trying a GPU", result.err.splitlines() or result.out.splitlines())
         what = error.what.removeprefix("trying a GPU: ")

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from lab.doctor import data, engine, gpus, network, python, resources
 from lab.placement.plan import Plan
-from lab.threads import later
+from lab.threads import in_background
 
 LIMIT_S: Final = 10.0
 """Time limit of a look-up that usually takes no time: a file server may hang."""
@@ -38,7 +38,7 @@ class Fact(Generic[T]):
         if host is None:
             return self  # type: ignore[return-value]  # `Host.cpus`, as with other descriptors
         if self not in host.found:
-            host.found[self] = later(partial(self.look_up, host))
+            host.found[self] = in_background(partial(self.look_up, host))
         try:
             return cast("T", host.found[self].result(self.limit_s))
         except TimeoutError:

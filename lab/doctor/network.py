@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from lab.backends.local import isolation, layout
-from lab.backends.local.layout import NETWORK, check_free
+from lab.backends.local import isolation, manifest
+from lab.backends.local.manifest import NETWORK, check_ports_free
 from lab.backends.local.state import Isolation
 from lab.doctor.model import Outcome, failed, ok, skipped, warning
 from lab.doctor.resources import number_in, text_of
 from lab.errors import LabError
 from lab.placement.plan import Plan
-from lab.task.text import short
-from lab.threads import within
+from lab.task.protocol.text import short
+from lab.threads import with_timeout
 
 PROBE_S: Final = 40.0
 """Time limit for building a pseudo-node; the probe has its own of 30 s."""
@@ -38,7 +38,7 @@ Route = tuple[ipaddress.IPv4Network, str]
 def why_no_namespaces() -> str | None:
     """Why a pseudo-node cannot have a network of its own here; None where one was built."""
     try:
-        return within(PROBE_S, isolation.why_not)
+        return with_timeout(PROBE_S, isolation.unavailable_reason)
     except TimeoutError:
         return f"building one took more than {PROBE_S:.0f} s"
 
@@ -83,9 +83,9 @@ def check_ports(plan: Plan | None, why_no_namespaces: str | None) -> Ports:
         return None, None
     if why_no_namespaces is None:
         return [], None
-    wanted = layout.ports_of(layout.addresses_of(plan, Isolation.PROCESSES))
+    wanted = manifest.ports_of(manifest.addresses_of(plan, Isolation.PROCESSES))
     try:
-        check_free(wanted)
+        check_ports_free(wanted)
     except LabError as error:
         return wanted, error
     return wanted, None

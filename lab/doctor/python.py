@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 import lab
-from lab.backends.local.processes import environ
+from lab.backends.local.processes import base_environ
 from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.model import Outcome, failed, ok, warning
-from lab.task.text import short
+from lab.task.protocol.text import short
 from lab.tf_versions import CURRENT
 
 OLDEST: Final = (3, 11)
@@ -112,7 +112,7 @@ def import_tensorflow() -> CommandResult | None:
     """Import it in another process, without GPUs; None where it is not installed."""
     if importlib.util.find_spec("tensorflow") is None:
         return None
-    variables = {**environ(), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    variables = {**base_environ(), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     return run_command([sys.executable, "-P", "-c", _SCRIPT], IMPORT_S, variables)
 
 

@@ -1,6 +1,6 @@
 """What the box has: its GPUs, CPUs and memory."""
 
-from lab.gpu.inventory import survey, take_inventory
+from lab.gpu.inventory import read_host, take_inventory
 from lab.gpu.model import MODES, Condition, Fault, Gpu, Inventory, Pair, Process
 from lab.gpu.nvml import NoDriverError, NvmlError
 
@@ -14,6 +14,6 @@ __all__ = [
     "NvmlError",
     "Pair",
     "Process",
-    "survey",
+    "read_host",
     "take_inventory",
 ]

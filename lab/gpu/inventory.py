@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from lab.errors import InputError
 from lab.gpu import nvml
-from lab.gpu.devices import read_cards
+from lab.gpu.devices import read_gpus
 from lab.gpu.model import (
     CUDA_VERSION,
     DRIVER,
@@ -22,12 +22,12 @@ from lab.gpu.model import (
 )
 from lab.gpu.nvml import Library
 from lab.gpu.topology import read_pairs
-from lab.threads import later, signals_blocked
+from lab.threads import in_background, signals_blocked
 
 if TYPE_CHECKING:
     from lab.config import Cluster
 
-PATIENCE_S: Final = 20.0
+TIMEOUT_S: Final = 20.0
 """Seconds in which the driver must answer; a cold one that keeps no state takes several."""
 
 
@@ -49,8 +49,8 @@ def take_inventory(mode: str, cluster: Cluster) -> Inventory:
     if mode not in MODES:
         raise InputError(f"no way to pin GPUs: {mode!r}", f"choose one of {', '.join(MODES)}")
     if mode == "index":
-        cards = tuple(Gpu(index, str(index)) for index in range(cluster.gpus_needed))
-        return Inventory("index", cards, cluster.box.cpus, cluster.box.memory)
+        gpus = tuple(Gpu(index, str(index)) for index in range(cluster.gpus_needed))
+        return Inventory("index", gpus, cluster.box.cpus, cluster.box.memory)
     if mode == "none" or (mode == "auto" and cluster.gpus_needed == 0):
         return _this_box("none")
     try:
@@ -65,7 +65,7 @@ def take_inventory(mode: str, cluster: Cluster) -> Inventory:
     return _this_box("uuid", seen)
 
 
-def survey() -> Inventory:
+def read_host() -> Inventory:
     """This box as it is, whatever a description may ask for.
 
     Where no driver answers, it has no GPU, and a notice says so.
@@ -91,15 +91,15 @@ def _read_in_time() -> Inventory:
         NvmlError: It fails, or does not answer in time; the thread is left to itself then.
     """
     with signals_blocked():
-        asked = later(_ask_driver)
+        requested = in_background(_ask_driver)
     try:
-        return asked.result(PATIENCE_S)
+        return requested.result(TIMEOUT_S)
     except TimeoutError:
-        late = f"answer within {PATIENCE_S:.0f} s"
-        mend = "see `dmesg | grep -i nvrm`, then reboot"
-        fault = Fault(Condition.OTHER, DRIVER, f"no {late}", mend)
+        late = f"answer within {TIMEOUT_S:.0f} s"
+        fix = "see `dmesg | grep -i nvrm`, then reboot"
+        fault = Fault(Condition.OTHER, DRIVER, f"no {late}", fix)
         raise nvml.NvmlError(
-            f"the NVIDIA driver does not {late}", f"{mend}, {nvml.WAYS_OUT}", fault
+            f"the NVIDIA driver does not {late}", f"{fix}, {nvml.HINT}", fault
         ) from None
 
 
@@ -141,22 +141,22 @@ def _ask_driver() -> Inventory:
         faults: list[Fault] = []
         driver = _version(DRIVER_VERSION, lambda: _driver(library), library, faults)
         cuda = _version(CUDA_VERSION, lambda: _cuda(library), library, faults)
-        cards = read_cards(library)
-        pairs, unknown = read_pairs(library, cards.whole)
+        found = read_gpus(library)
+        pairs, unknown = read_pairs(library, found.whole)
     gpus = (
         replace(gpu, unknown=(*gpu.unknown, *unknown[gpu.index])) if gpu.index in unknown else gpu
-        for gpu in cards.gpus
+        for gpu in found.gpus
     )
     return Inventory(
         "uuid",
         tuple(gpus),
         None,
         None,
-        tuple(cards.notices),
+        tuple(found.notices),
         pairs=pairs,
         driver=driver,
         cuda=cuda,
-        faults=(*faults, *cards.faults),
+        faults=(*faults, *found.faults),
     )
 
 
@@ -167,8 +167,8 @@ def _version(where: str, question: Callable[[], str], library: Library, faults: 
     except library.NVMLError as error:
         if where == CUDA_VERSION and nvml.code_of(error) == nvml.LIBRARY_NOT_FOUND:
             # NVML looks for it; its own library and the driver are there, or it could not say so.
-            what, mend = "libcuda.so.1 is not installed", "install `libcuda1`"
-            faults.append(Fault(Condition.OTHER, where, what, mend))
+            what, fix = "libcuda.so.1 is not installed", "install `libcuda1`"
+            faults.append(Fault(Condition.OTHER, where, what, fix))
         else:
             faults.append(nvml.fault_of(error, where))
         return ""

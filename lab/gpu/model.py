@@ -19,7 +19,7 @@ class Condition(StrEnum):
     NO_DRIVER = "no driver"
     MISMATCH = "driver and library do not match"
     NO_PERMISSION = "no permission"
-    CARD_LOST = "card lost"
+    GPU_LOST = "card lost"
     NO_SLICES = "MIG mode without slices"
     NOT_SUPPORTED = "not supported by this card"
     OLD_DRIVER = "not known to this driver"
@@ -42,7 +42,7 @@ class Fault:
         condition: Its name.
         where: `driver`, `driver version`, `CUDA version`, or `GPU 3`.
         detail: NVML's own words, or what they mean.
-        mend: How to mend it, as an imperative phrase.
+        mend: How to fix it, as an imperative phrase.
     """
 
     condition: Condition

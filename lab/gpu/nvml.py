@@ -15,7 +15,7 @@ Library: TypeAlias = Any
 Handle: TypeAlias = Any
 """What the library knows a card, or a slice, by."""
 
-WAYS_OUT: Final = "or choose `--gpus none` (CPUs) or `--gpus index` (another box)"
+HINT: Final = "or choose `--gpus none` (CPUs) or `--gpus index` (another box)"
 
 NOT_FOUND: Final = 6
 """NVML_ERROR_NOT_FOUND: there is no such thing."""
@@ -32,24 +32,24 @@ _CONDITIONS: Final[Mapping[int, Condition]] = {
     9: Condition.NO_DRIVER,  # NVML_ERROR_DRIVER_NOT_LOADED
     LIBRARY_NOT_FOUND: Condition.NO_DRIVER,
     13: Condition.OLD_DRIVER,  # NVML_ERROR_FUNCTION_NOT_FOUND
-    15: Condition.CARD_LOST,  # NVML_ERROR_GPU_IS_LOST
+    15: Condition.GPU_LOST,  # NVML_ERROR_GPU_IS_LOST
     17: Condition.NO_PERMISSION,  # NVML_ERROR_OPERATING_SYSTEM: blocked, for example by a cgroup
     18: Condition.MISMATCH,  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 }
 """By the code of `nvmlReturn_t` in nvml.h; every other code is `other`."""
 
-_MENDS: Final[Mapping[Condition, str]] = {
+_HINTS: Final[Mapping[Condition, str]] = {
     Condition.NO_DRIVER: "check `nvidia-smi`",
     Condition.MISMATCH: "reboot, or reload the driver's kernel module",
     Condition.NO_PERMISSION: "let this user open /dev/nvidia*",
-    Condition.CARD_LOST: "check `nvidia-smi` and `dmesg | grep Xid`, then reboot",
+    Condition.GPU_LOST: "check `nvidia-smi` and `dmesg | grep Xid`, then reboot",
     Condition.NO_SLICES: "cut the card with `nvidia-smi mig -cgi PROFILE -C`",
     Condition.NOT_SUPPORTED: "do without: this card cannot tell",
     Condition.OLD_DRIVER: "update the NVIDIA driver",
     Condition.OTHER: "check `nvidia-smi` and `dmesg`",
 }
 
-UNKNOWN_TO_IT: Final = frozenset({Condition.NOT_SUPPORTED, Condition.OLD_DRIVER})
+UNSUPPORTED: Final = frozenset({Condition.NOT_SUPPORTED, Condition.OLD_DRIVER})
 """The conditions of a card, or of a driver, that lacks a function for good."""
 
 T = TypeVar("T")
@@ -63,8 +63,8 @@ class NvmlError(LabError):
         fault: What is wrong with it, by name.
     """
 
-    def __init__(self, what: str, mend: str, fault: Fault) -> None:
-        super().__init__(what, mend)
+    def __init__(self, what: str, fix: str, fault: Fault) -> None:
+        super().__init__(what, fix)
         self.fault = fault
 
 
@@ -87,14 +87,14 @@ def session() -> Iterator[Library]:
     except pynvml.NVMLError as error:
         fault = fault_of(error, DRIVER)
         raise NoDriverError(
-            f"no NVIDIA driver answers ({fault.detail})", f"{fault.mend}, {WAYS_OUT}", fault
+            f"no NVIDIA driver answers ({fault.detail})", f"{fault.mend}, {HINT}", fault
         ) from None
     try:
         yield pynvml
     except pynvml.NVMLError as error:
         fault = fault_of(error, DRIVER)
         raise NvmlError(
-            f"the NVIDIA driver failed ({fault.detail})", f"{fault.mend}, {WAYS_OUT}", fault
+            f"the NVIDIA driver failed ({fault.detail})", f"{fault.mend}, {HINT}", fault
         ) from None
     finally:
         # A library that cannot be closed leaves nothing to be done, and must not hide an error.
@@ -102,7 +102,7 @@ def session() -> Iterator[Library]:
             pynvml.nvmlShutdown()
 
 
-class Questions:
+class DeviceQueries:
     """Questions to one card; what it does not answer is noted, and does not lose the rest.
 
     Attributes:
@@ -131,7 +131,7 @@ class Questions:
             return question()
         except self._library.NVMLError as error:
             condition = condition_of(error)
-            if condition is Condition.CARD_LOST and not of_pair:
+            if condition is Condition.GPU_LOST and not of_pair:
                 raise
             self.unknown += [(field, condition) for field in fields.split()]
             return default
@@ -155,14 +155,14 @@ def fault_of(error: Exception, where: str) -> Fault:
         where: See `Fault`.
     """
     condition = condition_of(error)
-    return Fault(condition, where, str(error).removesuffix("."), _MENDS[condition])
+    return Fault(condition, where, str(error).removesuffix("."), _HINTS[condition])
 
 
 def answer_or(
     library: Library,
     question: Callable[[], T],
     default: D,
-    conditions: Collection[Condition] = UNKNOWN_TO_IT,
+    conditions: Collection[Condition] = UNSUPPORTED,
 ) -> T | D:
     """The answer, or a default where one of these conditions is the reason for none.
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lab.gpu import nvml
 from lab.gpu.model import Condition, Process
-from lab.gpu.nvml import Handle, Library, Questions
+from lab.gpu.nvml import DeviceQueries, Handle, Library
 
 PROC: Final = Path("/proc")
 
@@ -23,7 +23,7 @@ _GRAPHICS: Final = (
 )
 
 
-def processes(library: Library, handle: Handle, questions: Questions) -> tuple[Process, ...]:
+def processes(library: Library, handle: Handle, questions: DeviceQueries) -> tuple[Process, ...]:
     """The processes that have a context on a card or a slice, each once, by their ids."""
     computing = questions.ask("processes", lambda: _running(library, handle, _COMPUTE), [])
     drawing: list[Any] = questions.ask(

@@ -95,4 +95,4 @@ class Sampler:
         Raises:
             NVMLError: The card is lost: nothing else of it will be answered either.
         """
-        return nvml.answer_or(self._library, question, None, set(Condition) - {Condition.CARD_LOST})
+        return nvml.answer_or(self._library, question, None, set(Condition) - {Condition.GPU_LOST})

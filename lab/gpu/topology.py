@@ -13,14 +13,14 @@ from typing import Final, TypeVar
 
 from lab.gpu import nvml
 from lab.gpu.model import Condition, Pair
-from lab.gpu.nvml import Handle, Library, Questions
+from lab.gpu.nvml import DeviceQueries, Handle, Library
 
 DEVICES: Final = Path("/sys/bus/pci/devices")
 
-_CPU_WORDS: Final = 64
+_CPU_MASKS: Final = 64
 """Room for 4,096 CPUs, 64 in a word."""
 
-_NODE_WORDS: Final = 16
+_NODE_MASKS: Final = 16
 """Room for 1,024 NUMA nodes, as many as Linux knows."""
 
 _THIS_NODE: Final = 0
@@ -65,7 +65,7 @@ class _Links:
     switched: int = 0
 
 
-def numa_node(library: Library, card: Handle, bus_id: str) -> int | None:
+def numa_node(library: Library, gpu: Handle, bus_id: str) -> int | None:
     """The NUMA node that a card hangs on.
 
     Not `nvmlDeviceGetNumaNodeId`: that is the node which the card's own memory makes up on Grace
@@ -73,7 +73,7 @@ def numa_node(library: Library, card: Handle, bus_id: str) -> int | None:
 
     Args:
         library: The open library.
-        card: The card.
+        gpu: The card.
         bus_id: Its PCI bus id, as NVML writes it.
 
     Returns:
@@ -83,10 +83,10 @@ def numa_node(library: Library, card: Handle, bus_id: str) -> int | None:
         NVMLError: The driver does not know, and the system does not either.
     """
     try:
-        nodes = tuple(members(library.nvmlDeviceGetMemoryAffinity(card, _NODE_WORDS, _THIS_NODE)))
+        nodes = tuple(bits_set(library.nvmlDeviceGetMemoryAffinity(gpu, _NODE_MASKS, _THIS_NODE)))
     except library.NVMLError as error:
         known, node = _node_by_system(bus_id)
-        if known and nvml.condition_of(error) is not Condition.CARD_LOST:
+        if known and nvml.condition_of(error) is not Condition.GPU_LOST:
             return node
         raise
     if len(nodes) == 1:
@@ -94,51 +94,51 @@ def numa_node(library: Library, card: Handle, bus_id: str) -> int | None:
     return _node_by_system(bus_id)[1]
 
 
-def near_cpus(library: Library, card: Handle) -> tuple[int, ...]:
+def close_cpus(library: Library, gpu: Handle) -> tuple[int, ...]:
     """The CPUs that are close to a card, ascending."""
-    return tuple(members(library.nvmlDeviceGetCpuAffinity(card, _CPU_WORDS)))
+    return tuple(bits_set(library.nvmlDeviceGetCpuAffinity(gpu, _CPU_MASKS)))
 
 
-def members(words: Iterable[int]) -> Iterator[int]:
+def bits_set(arguments: Iterable[int]) -> Iterator[int]:
     """What is in a set that NVML writes as bits: 64 in each word, the lowest first."""
-    for place, word in enumerate(words):
-        for bit in range(int(word).bit_length()):
-            if word >> bit & 1:
+    for place, argument in enumerate(arguments):
+        for bit in range(int(argument).bit_length()):
+            if argument >> bit & 1:
                 yield 64 * place + bit
 
 
 def read_pairs(
-    library: Library, cards: Mapping[int, Handle]
+    library: Library, gpus: Mapping[int, Handle]
 ) -> tuple[tuple[Pair, ...], dict[int, list[Unknown]]]:
     """Every pair of cards.
 
     Args:
         library: The open library.
-        cards: Whole cards by their indices.
+        gpus: Whole cards by their indices.
 
     Returns:
         The pairs in order of their indices; and for each card that had no answer, the fields of
         its pairs that are unknown, and why.
     """
-    if len(cards) < 2:  # noqa: PLR2004  (a pair)
+    if len(gpus) < 2:  # noqa: PLR2004  (a pair)
         return (), {}
-    questions = {index: Questions(library) for index in cards}
+    questions = {index: DeviceQueries(library) for index in gpus}
 
     def ask(index: int, field: str, question: Callable[[], T], default: D) -> T | D:
         return questions[index].ask(field, question, default, of_pair=True)
 
     bus_ids = {
-        index: ask(index, "nvlinks", partial(_own_bus_id, library, card), "")
-        for index, card in cards.items()
+        index: ask(index, "nvlinks", partial(_own_bus_id, library, gpu), "")
+        for index, gpu in gpus.items()
     }
     known = {bus_id for bus_id in bus_ids.values() if bus_id}
     links = {
-        index: ask(index, "nvlinks", partial(_links, library, card, known), _Links())
-        for index, card in cards.items()
+        index: ask(index, "nvlinks", partial(_links, library, gpu, known), _Links())
+        for index, gpu in gpus.items()
     }
     pairs = []
-    for first, second in combinations(sorted(cards), 2):
-        both = cards[first], cards[second]
+    for first, second in combinations(sorted(gpus), 2):
+        both = gpus[first], gpus[second]
         nvlinks = links[first].direct[bus_ids[second]]
         switched = min(links[first].switched, links[second].switched)
         if switched and ask(first, "nvlinks", partial(_can, library, both, _NVLINK), None):
@@ -179,20 +179,20 @@ def _can(library: Library, both: tuple[Handle, Handle], what: int) -> bool | Non
     return None if status == _UNKNOWN else bool(status == _OK)
 
 
-def _own_bus_id(library: Library, card: Handle) -> str:
-    return _bus_id(library.nvmlDeviceGetPciInfo(card).busId)
+def _own_bus_id(library: Library, gpu: Handle) -> str:
+    return _bus_id(library.nvmlDeviceGetPciInfo(gpu).busId)
 
 
-def _links(library: Library, card: Handle, known: set[str]) -> _Links:
+def _links(library: Library, gpu: Handle, known: set[str]) -> _Links:
     links = _Links()
     for link in range(MAX_LINKS):
-        if not _is_active(library, card, link):
+        if not _is_active(library, gpu, link):
             continue
         kind = nvml.answer_or(
-            library, partial(library.nvmlDeviceGetNvLinkRemoteDeviceType, card, link), _TO_UNKNOWN
+            library, partial(library.nvmlDeviceGetNvLinkRemoteDeviceType, gpu, link), _TO_UNKNOWN
         )
         # Where a switch is, not every driver reports; and nothing needs it.
-        remote = "" if kind == _TO_SWITCH else _remote(library, card, link)
+        remote = "" if kind == _TO_SWITCH else _remote(library, gpu, link)
         # An older driver does not tell the kind. What is no card of this box is a switch then;
         # whether two cards do reach each other through it, P2P says.
         if kind == _TO_SWITCH or (kind == _TO_UNKNOWN and remote not in known):
@@ -202,23 +202,23 @@ def _links(library: Library, card: Handle, known: set[str]) -> _Links:
     return links
 
 
-def _is_active(library: Library, card: Handle, link: int) -> bool:
+def _is_active(library: Library, gpu: Handle, link: int) -> bool:
     """Whether a link works; one that the card does not have does not."""
     try:
-        return bool(library.nvmlDeviceGetNvLinkState(card, link))
+        return bool(library.nvmlDeviceGetNvLinkState(gpu, link))
     except library.NVMLError as error:
         if (
             nvml.code_of(error) == nvml.INVALID_ARGUMENT
-            or nvml.condition_of(error) in nvml.UNKNOWN_TO_IT
+            or nvml.condition_of(error) in nvml.UNSUPPORTED
         ):
             return False
         raise
 
 
-def _remote(library: Library, card: Handle, link: int) -> str:
+def _remote(library: Library, gpu: Handle, link: int) -> str:
     # In a virtual machine that was given one card, the other end is hidden.
     info = nvml.answer_or(
-        library, partial(library.nvmlDeviceGetNvLinkRemotePciInfo, card, link), None
+        library, partial(library.nvmlDeviceGetNvLinkRemotePciInfo, gpu, link), None
     )
     return "" if info is None else _bus_id(info.busId)
 

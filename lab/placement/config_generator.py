@@ -19,22 +19,22 @@ from lab.config.model import PROJECT
 from lab.errors import InputError
 from lab.formatting import counted
 from lab.gpu import Gpu, Inventory
-from lab.task.text import clipped, short
+from lab.task.protocol.text import clipped, short
 from lab.units import memory_for_people
 
 _FALLBACK_NAME: Final = "lab"
 _LONGEST_NAME: Final = 31
-_WORDS_WITH_A_MEANING: Final = frozenset({"null", "true", "false"})
+_RESERVED: Final = frozenset({"null", "true", "false"})
 _SHARED_WORKERS: Final = 3  # as many as share the book's one GPU
 _USUAL_WORKERS: Final = 4  # as many as a person can follow on a screen
 _SEVERAL_WORKERS: Final = 8
 _FOR_WORKERS: Final = 80  # hundredths of a shared GPU's memory; the CUDA contexts need the rest
 _WIDTH: Final = 96
-_LONGEST_CARD: Final = 36  # characters of its name
+_LONGEST_GPU: Final = 36  # characters of its name
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class Options:
     """What the user asks for; None leaves it to the box.
 
     Attributes:
@@ -51,7 +51,7 @@ class Wishes:
 @dataclass(frozen=True, slots=True)
 class _Node:
     name: str
-    cards: tuple[Gpu, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,9 @@ def check_name(name: str) -> str:
     return name
 
 
-def found(inventory: Inventory) -> str:
+def describe_host(inventory: Inventory) -> str:
     """What the box has, in words: `2 GPUs (2 x Card, 80 GiB), 16 CPUs and 64 GiB of memory`."""
-    parts = [_cards(inventory.gpus)]
+    parts = [_gpus(inventory.gpus)]
     if inventory.cpus is not None:
         parts.append(counted(inventory.cpus, "CPU"))
     if inventory.memory_bytes is not None:
@@ -106,13 +106,15 @@ def found(inventory: Inventory) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def propose(inventory: Inventory, name: str, wishes: Wishes, *, schema: str | None = None) -> str:
+def generate(
+    inventory: Inventory, name: str, options: Options, *, schema: str | None = None
+) -> str:
     """Write a description that fits a box.
 
     Args:
         inventory: The box.
         name: The project's name.
-        wishes: What the user asks for.
+        options: What the user asks for.
         schema: Where an editor finds the JSON Schema, seen from the file; None for nowhere.
 
     Returns:
@@ -121,15 +123,15 @@ def propose(inventory: Inventory, name: str, wishes: Wishes, *, schema: str | No
     Raises:
         InputError: The wishes contradict each other, or the box.
     """
-    layout = _lay_out(inventory, wishes)
-    used = sum(len(node.cards) for node in layout.nodes)
-    by_id = any(gpu.is_slice for node in layout.nodes for gpu in node.cards)
+    layout = _lay_out(inventory, options)
+    used = sum(len(node.gpus) for node in layout.nodes)
+    by_id = any(gpu.is_slice for node in layout.nodes for gpu in node.gpus)
     lines = [f"# yaml-language-server: $schema={schema}", "#"] if schema else []
-    lines += _wrapped(f"Made by `lab init` for a box with {found(inventory)}.", "# ")
+    lines += _wrapped(f"Made by `lab init` for a box with {describe_host(inventory)}.", "# ")
     lines += _wrapped(_explained(layout), "# ")
     if by_id:
         lines += _wrapped("MIG slices have no number of their own: the GPUs stand by UUID.", "# ")
-    quoted = name if name[0].isalpha() and name not in _WORDS_WITH_A_MEANING else f'"{name}"'
+    quoted = name if name[0].isalpha() and name not in _RESERVED else f'"{name}"'
     lines += ["", "version: 1", f"name: {quoted}"]
     if used:
         lines += ["", f"box: {{gpus: {used}}}"]
@@ -144,40 +146,40 @@ def propose(inventory: Inventory, name: str, wishes: Wishes, *, schema: str | No
     return "\n".join(lines) + "\n"
 
 
-def summary(inventory: Inventory, wishes: Wishes) -> str:
+def summary(inventory: Inventory, options: Options) -> str:
     """What `propose` makes of a box, in words: `1 ps and 3 workers on 4 nodes`."""
-    layout = _lay_out(inventory, wishes)
+    layout = _lay_out(inventory, options)
     return f"{_tasks(layout)} on {counted(len(layout.nodes), 'node')}"
 
 
-def _lay_out(inventory: Inventory, wishes: Wishes) -> _Layout:
-    cards = [gpu for gpu in inventory.gpus if not gpu.is_slice]
-    cards += [gpu for gpu in inventory.gpus if gpu.is_slice]
-    whole = sum(not gpu.is_slice for gpu in cards)
-    cut = whole < len(cards)
-    workers = wishes.workers or _workers(len(cards), inventory.cpus, cut=cut)
-    shares = bool(cards) and workers > len(cards)
-    homes = wishes.nodes or _homes(len(cards), workers, wishes.ps)
-    if homes > workers + wishes.ps:
-        tasks = f"{counted(workers, 'worker')} and {wishes.ps} ps"
+def _lay_out(inventory: Inventory, options: Options) -> _Layout:
+    gpus = [gpu for gpu in inventory.gpus if not gpu.is_slice]
+    gpus += [gpu for gpu in inventory.gpus if gpu.is_slice]
+    whole = sum(not gpu.is_slice for gpu in gpus)
+    cut = whole < len(gpus)
+    workers = options.workers or _worker_count(len(gpus), inventory.cpus, cut=cut)
+    shares = bool(gpus) and workers > len(gpus)
+    node_count = options.nodes or _node_count(len(gpus), workers, options.ps)
+    if node_count > workers + options.ps:
+        tasks = f"{counted(workers, 'worker')} and {options.ps} ps"
         raise InputError(
-            f"{homes} nodes are more than there are tasks ({tasks})", "ask for fewer --nodes"
+            f"{node_count} nodes are more than there are tasks ({tasks})", "ask for fewer --nodes"
         )
-    names = [f"tf{position + 1}" for position in range(homes)]
-    for_ps = max(0, homes - workers)
+    names = [f"tf{position + 1}" for position in range(node_count)]
+    for_ps = max(0, node_count - workers)
     # Nodes of their own for the parameter servers come first, as in the book's cluster.
     ps_names = names[:for_ps] or names
-    ps = tuple(ps_names[index % len(ps_names)] for index in range(wishes.ps))
+    ps = tuple(ps_names[index % len(ps_names)] for index in range(options.ps))
     worker_names = names[for_ps:]
-    if shares and len(worker_names) > len(cards):
+    if shares and len(worker_names) > len(gpus):
         raise InputError(
-            f"{workers} workers share {counted(len(cards), 'GPU')},"
+            f"{workers} workers share {counted(len(gpus), 'GPU')},"
             f" which {len(worker_names)} nodes cannot divide",
             "workers on different nodes cannot share a GPU: ask for fewer --nodes or --workers",
         )
     seats = zip(worker_names, _parts(workers, len(worker_names)), strict=True)
     placed = [name for name, amount in seats for _ in range(amount)]
-    gpus_each = 0 if shares else len(cards) // workers
+    gpus_each = 0 if shares else len(gpus) // workers
     if cut and gpus_each:
         gpus_each = max(1, whole // workers)
     if not shares:
@@ -185,39 +187,39 @@ def _lay_out(inventory: Inventory, wishes: Wishes) -> _Layout:
     elif cut:
         taken = [1] * len(worker_names)
     else:
-        taken = _parts(len(cards), len(worker_names))
+        taken = _parts(len(gpus), len(worker_names))
     nodes = [_Node(name) for name in names[:for_ps]]
     first = 0
     for name, amount in zip(worker_names, taken, strict=True):
-        nodes.append(_Node(name, tuple(cards[first : first + amount])))
+        nodes.append(_Node(name, tuple(gpus[first : first + amount])))
         first += amount
     hundredths = _FOR_WORKERS // max(Counter(placed).values()) if shares else 0
     if shares and hundredths == 0:
         raise InputError(
-            f"{workers} workers are too many to share {counted(len(cards), 'GPU')}",
+            f"{workers} workers are too many to share {counted(len(gpus), 'GPU')}",
             f"ask for {_FOR_WORKERS} --workers for each GPU at most",
         )
-    return _Layout(tuple(nodes), ps, tuple(placed), gpus_each, hundredths, len(cards) - first)
+    return _Layout(tuple(nodes), ps, tuple(placed), gpus_each, hundredths, len(gpus) - first)
 
 
-def _workers(cards: int, cpus: int | None, *, cut: bool) -> int:
+def _worker_count(gpus: int, cpus: int | None, *, cut: bool) -> int:
     """How many workers a box gets where nobody says."""
-    if cards == 0:
+    if gpus == 0:
         return min(_USUAL_WORKERS, max(2, (cpus or 0) // 2))
-    if cards == 1:
+    if gpus == 1:
         return _SHARED_WORKERS
-    if cards <= _USUAL_WORKERS:
-        return cards
+    if gpus <= _USUAL_WORKERS:
+        return gpus
     if cut:
-        return min(cards, _SEVERAL_WORKERS)
+        return min(gpus, _SEVERAL_WORKERS)
     # Workers with as many GPUs each as the next one, and no GPU idle, if there is such a number.
-    fitting = [count for count in range(3, _SEVERAL_WORKERS + 1) if cards % count == 0]
+    fitting = [count for count in range(3, _SEVERAL_WORKERS + 1) if gpus % count == 0]
     return min(fitting, key=lambda count: abs(count - _USUAL_WORKERS), default=_USUAL_WORKERS)
 
 
-def _homes(cards: int, workers: int, ps: int) -> int:
+def _node_count(gpus: int, workers: int, ps: int) -> int:
     """How many nodes there are where nobody says: one for each task, unless workers share."""
-    return min(cards, workers) if 0 < cards < workers else workers + ps
+    return min(gpus, workers) if 0 < gpus < workers else workers + ps
 
 
 def _parts(amount: int, count: int) -> list[int]:
@@ -247,12 +249,12 @@ def _tasks(layout: _Layout) -> str:
 
 
 def _node(node: _Node, *, by_id: bool) -> list[str]:
-    if not node.cards:
+    if not node.gpus:
         return [f"  {node.name}: {{}}"]
     if not by_id:
-        return [f"  {node.name}: {{gpus: {len(node.cards)}}}"]
+        return [f"  {node.name}: {{gpus: {len(node.gpus)}}}"]
     lines = [f"  {node.name}:", "    gpus:"]
-    return lines + [f"      - {gpu.device_id}{_comment(gpu)}" for gpu in node.cards]
+    return lines + [f"      - {gpu.device_id}{_comment(gpu)}" for gpu in node.gpus]
 
 
 def _comment(gpu: Gpu) -> str:
@@ -277,7 +279,7 @@ def _job(name: str, on: Sequence[str], keys: str) -> list[str]:
     ]
 
 
-def _cards(gpus: Sequence[Gpu]) -> str:
+def _gpus(gpus: Sequence[Gpu]) -> str:
     if not gpus:
         return "no GPU"
     slices = sum(gpu.is_slice for gpu in gpus)
@@ -293,7 +295,7 @@ def _cards(gpus: Sequence[Gpu]) -> str:
 
 def _kind(gpu: Gpu) -> str:
     """A card's name and memory; the name comes from the driver and may hold anything."""
-    name = clipped(gpu.name.encode("ascii", "replace"), _LONGEST_CARD)
+    name = clipped(gpu.name.encode("ascii", "replace"), _LONGEST_GPU)
     amount = memory_for_people(gpu.memory_bytes) if gpu.memory_bytes else ""
     return ", ".join(part for part in (name, amount) if part)
 

@@ -11,12 +11,12 @@ from lab.config.model import Node
 from lab.formatting import counted
 from lab.units import memory_for_people
 
-Near = tuple[tuple[int, ...], ...]
+CloseCpus = tuple[tuple[int, ...], ...]
 """For each card of a task the CPUs that are close to it; () for one of which it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class CpuAllocation:
     """What one task may use.
 
     Attributes:
@@ -32,13 +32,13 @@ class Share:
     why: str = ""
 
 
-def share_out(
-    homes: Sequence[str],
+def allocate_cpus(
+    task_nodes: Sequence[str],
     nodes: Mapping[str, Node],
     cpu_ids: Sequence[int] | None,
     memory_bytes: int | None,
-    near: Sequence[Near],
-) -> tuple[list[Share], list[str]]:
+    near: Sequence[CloseCpus],
+) -> tuple[list[CpuAllocation], list[str]]:
     """Divide CPUs and memory.
 
     Where the box has a CPU for every task, each task gets a set of its own: as many as its node's
@@ -47,7 +47,7 @@ def share_out(
     and limits that are larger than the box are clamped to it.
 
     Args:
-        homes: The node of each task, in the plan's order.
+        task_nodes: The node of each task, in the plan's order.
         nodes: The nodes by name.
         cpu_ids: The CPUs of the box, ascending, or None where they are not known.
         memory_bytes: Memory of the box, or None where it is not known.
@@ -56,17 +56,17 @@ def share_out(
     Returns:
         A share per task, and a notice per limit that could not be kept.
     """
-    tasks_on = Counter(homes)
-    wanted = [_part(nodes[home].cpus, tasks_on[home]) for home in homes]
-    limits, sets = wanted, [list[int]() for _ in homes]
+    tasks_on = Counter(task_nodes)
+    wanted = [_part(nodes[node].cpus, tasks_on[node]) for node in task_nodes]
+    limits, sets = wanted, [list[int]() for _ in task_nodes]
     notices: list[str] = []
-    if cpu_ids is not None and len(cpu_ids) >= len(homes):
+    if cpu_ids is not None and len(cpu_ids) >= len(task_nodes):
         sizes = _sizes(wanted, len(cpu_ids))
         limits = [want and min(want, size) for want, size in zip(wanted, sizes, strict=True)]
         sets = _sets(sizes, cpu_ids, near)
     elif cpu_ids is not None:
         has = counted(len(cpu_ids), "CPU")
-        notices.append(f"{has} for {len(homes)} tasks: CPU sets are left out")
+        notices.append(f"{has} for {len(task_nodes)} tasks: CPU sets are left out")
         limits = [want and min(want, float(len(cpu_ids))) for want in wanted]
     if limits != wanted:
         has = counted(len(cpu_ids or ()), "CPU")
@@ -74,13 +74,13 @@ def share_out(
     memory, memory_notices = _memory(nodes, tasks_on, memory_bytes)
     notices += memory_notices
     shares = [
-        Share(
+        CpuAllocation(
             cpus=limit,
             cpuset=ranges(own) if own else None,
-            memory_bytes=(size := memory[home]) and size // tasks_on[home],
+            memory_bytes=(size := memory[node]) and size // tasks_on[node],
             why=_why(own, close),
         )
-        for home, limit, own, close in zip(homes, limits, sets, near, strict=True)
+        for node, limit, own, close in zip(task_nodes, limits, sets, near, strict=True)
     ]
     return shares, notices
 
@@ -146,11 +146,13 @@ def _level(sizes: Sequence[int], cpus: int) -> int:
     return max(open_sizes, default=level)
 
 
-def _sets(sizes: Sequence[int], cpu_ids: Sequence[int], near: Sequence[Near]) -> list[list[int]]:
+def _sets(
+    sizes: Sequence[int], cpu_ids: Sequence[int], near: Sequence[CloseCpus]
+) -> list[list[int]]:
     """The CPUs of each task; no CPU stands twice."""
     free = set(cpu_ids)
     sets: list[list[int]] = [[] for _ in sizes]
-    alike: dict[Near, list[int]] = {}
+    alike: dict[CloseCpus, list[int]] = {}
     for task, close in enumerate(near):
         known = tuple(dict.fromkeys(cpus for cpus in close if cpus))
         if known:
@@ -166,9 +168,9 @@ def _sets(sizes: Sequence[int], cpu_ids: Sequence[int], near: Sequence[Near]) ->
             more = 1 if odd > 0 and sizes[task] > level else 0
             odd -= more
             sets[task] += _take_evenly(free, places, min(sizes[task], level) + more)
-    with_cards = {task for tasks in alike.values() for task in tasks}
+    with_gpus = {task for tasks in alike.values() for task in tasks}
     rest = iter(sorted(free))
-    for task in sorted(range(len(sizes)), key=lambda task: (task not in with_cards, task)):
+    for task in sorted(range(len(sizes)), key=lambda task: (task not in with_gpus, task)):
         sets[task] += islice(rest, sizes[task] - len(sets[task]))
     return sets
 
@@ -180,7 +182,7 @@ def _take(free: set[int], place: Iterable[int], count: int) -> list[int]:
     return taken
 
 
-def _take_evenly(free: set[int], places: Near, count: int) -> list[int]:
+def _take_evenly(free: set[int], places: CloseCpus, count: int) -> list[int]:
     """Take so many of several places, of each as many as of the next, as long as they last."""
     taken: list[int] = []
     for position, place in enumerate(places):
@@ -190,18 +192,18 @@ def _take_evenly(free: set[int], places: Near, count: int) -> list[int]:
     return taken
 
 
-def _why(own: Sequence[int], near: Near) -> str:
+def _why(own: Sequence[int], near: CloseCpus) -> str:
     if not own:
         return "no CPUs of its own"
-    words = f"{'CPU' if len(own) == 1 else 'CPUs'} {ranges(own)}"
+    arguments = f"{'CPU' if len(own) == 1 else 'CPUs'} {ranges(own)}"
     if not near:
-        return words
+        return arguments
     close = set[int]().union(*near)
     far = [cpu for cpu in own if cpu not in close]
     if not close:
-        return f"{words}; which ones are close to its cards is not known"
+        return f"{arguments}; which ones are close to its cards is not known"
     if not far:
-        return f"{words}, close to its cards"
+        return f"{arguments}, close to its cards"
     if len(far) == len(own):
-        return f"{words}; none that is close to its cards was left"
-    return f"{words}; no more close to its cards were left, so {ranges(far)} are not"
+        return f"{arguments}; none that is close to its cards was left"
+    return f"{arguments}; no more close to its cards were left, so {ranges(far)} are not"

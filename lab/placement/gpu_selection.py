@@ -21,21 +21,21 @@ _MOST_SETS: Final = 1000  # so many sets of cards are compared; where there are 
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class GpuSelection:
     """The cards that a node gets.
 
     Attributes:
-        cards: In an order in which neighbours are close, since tasks take them in order.
+        gpus: In an order in which neighbours are close, since tasks take them in order.
         why: Why these, for a person.
     """
 
-    cards: tuple[Gpu, ...]
+    gpus: tuple[Gpu, ...]
     why: str
 
 
-def choose(
+def select_gpus(
     counts: Mapping[str, int], free: Sequence[Gpu], pairs: Sequence[Pair]
-) -> dict[str, Choice]:
+) -> dict[str, GpuSelection]:
     """Choose cards for nodes that state how many they want.
 
     The largest node chooses first. Each takes its cards from one NUMA node, of those that suffice
@@ -51,14 +51,14 @@ def choose(
     Returns:
         The cards by node, in the same order.
     """
-    box = _Box(free, pairs)
+    box = _FreeGpus(free, pairs)
     # Where all cards are alike nothing is gained by another order than the one that is expected.
     order = counts if box.is_alike() else sorted(counts, key=lambda node: -counts[node])
     chosen = {node: box.take(counts[node]) for node in order}
     return {node: chosen[node] for node in counts}
 
 
-class _Ties:
+class _Connections:
     """What connects cards that are free, by their indices."""
 
     def __init__(self, pairs: Iterable[Pair]) -> None:
@@ -72,17 +72,17 @@ class _Ties:
                 self._steps[pair.first][pair.second] = _PATHS[pair.path]
         self.strongest = max((max(ends.values()) for ends in self._links.values()), default=0)
 
-    def links_of(self, card: int) -> Mapping[int, int]:
+    def links_of(self, gpu: int) -> Mapping[int, int]:
         """NVLinks of a card, by the card at the other end."""
-        return self._links.get(card, _NONE)
+        return self._links.get(gpu, _NONE)
 
-    def links_within(self, cards: Iterable[int]) -> int:
+    def links_within(self, gpus: Iterable[int]) -> int:
         """NVLinks between cards."""
-        return sum(self.links_of(one).get(other, 0) for one, other in combinations(cards, 2))
+        return sum(self.links_of(one).get(other, 0) for one, other in combinations(gpus, 2))
 
-    def links_to(self, card: int, others: Iterable[int]) -> int:
+    def links_to(self, gpu: int, others: Iterable[int]) -> int:
         """NVLinks from a card to others."""
-        links = self.links_of(card)
+        links = self.links_of(gpu)
         return sum(links.get(other, 0) for other in others)
 
     def steps(self, one: int, other: int) -> int:
@@ -91,34 +91,36 @@ class _Ties:
         return self._steps.get(low, _NONE).get(high, _FAR)
 
 
-class _Box:
+class _FreeGpus:
     """The cards that are still free."""
 
-    def __init__(self, cards: Sequence[Gpu], pairs: Sequence[Pair]) -> None:
-        self._cards = {gpu.index: gpu for gpu in cards}
-        self._home = {gpu.index: gpu.numa_node for gpu in cards}
+    def __init__(self, gpus: Sequence[Gpu], pairs: Sequence[Pair]) -> None:
+        self._gpus = {gpu.index: gpu for gpu in gpus}
+        self._numa_node = {gpu.index: gpu.numa_node for gpu in gpus}
         self._free: dict[int | None, list[int]] = {}
-        for index in sorted(self._home):
-            self._free.setdefault(self._home[index], []).append(index)
+        for index in sorted(self._numa_node):
+            self._free.setdefault(self._numa_node[index], []).append(index)
         self._is_wired = bool(pairs)
         # On a large box nearly all pairs are of cards that are as far from each other as can be.
-        home, paths = self._home, _PATHS
+        numa_node, paths = self._numa_node, _PATHS
         self._pairs = [
             pair
             for pair in pairs
-            if (pair.nvlinks or pair.path in paths) and pair.first in home and pair.second in home
+            if (pair.nvlinks or pair.path in paths)
+            and pair.first in numa_node
+            and pair.second in numa_node
         ]
-        near = [pair for pair in self._pairs if home[pair.first] == home[pair.second]]
-        self._ties = _Ties(near)
+        near = [pair for pair in self._pairs if numa_node[pair.first] == numa_node[pair.second]]
+        self._ties = _Connections(near)
         self._alike = self._find_alike(near)
         # NVLinks of each free card to the other free ones of its NUMA node.
-        self._degree = {index: sum(self._ties.links_of(index).values()) for index in home}
+        self._degree = {index: sum(self._ties.links_of(index).values()) for index in numa_node}
 
     def _find_alike(self, pairs: Iterable[Pair]) -> dict[int | None, bool]:
         """NUMA nodes in which every card is connected with every other in the same way."""
         kinds: dict[int | None, Counter[tuple[int, str]]] = {node: Counter() for node in self._free}
         for pair in pairs:
-            kinds[self._home[pair.first]][pair.nvlinks, pair.path] += 1
+            kinds[self._numa_node[pair.first]][pair.nvlinks, pair.path] += 1
         return {
             node: list(kinds[node].values()) in ([], [math.comb(len(free), 2)])
             for node, free in self._free.items()
@@ -128,26 +130,28 @@ class _Box:
         """Whether no card is closer to another than all are."""
         return len(self._free) <= 1 and all(self._alike.values())
 
-    def take(self, count: int) -> Choice:
+    def take(self, count: int) -> GpuSelection:
         """Take so many cards away."""
         spans = all(len(free) < count for free in self._free.values())
         most = max(len(free) for free in self._free.values())
         if spans and self._pairs:  # from here on, links between NUMA nodes count, too
-            left = {card for cards in self._free.values() for card in cards}
-            self._ties = _Ties(p for p in self._pairs if p.first in left and p.second in left)
+            left = {gpu for gpus in self._free.values() for gpu in gpus}
+            self._ties = _Connections(
+                p for p in self._pairs if p.first in left and p.second in left
+            )
             self._pairs = []
         taken: list[int] = []
         while len(taken) < count:
             taken += self._out_of(self._next(count - len(taken)), count - len(taken), taken)
-        alike = not spans and self._alike[self._home[taken[0]]]
+        alike = not spans and self._alike[self._numa_node[taken[0]]]
         order = sorted(taken) if alike else self._chain(taken)
         why = self._why(taken, f"no NUMA node had {count} free, {most} at most")
-        return Choice(tuple(self._cards[index] for index in order), why)
+        return GpuSelection(tuple(self._gpus[index] for index in order), why)
 
     def _next(self, count: int) -> int | None:
         """The NUMA node with the fewest cards that suffice; where none does, with the most."""
         free = self._free
-        fitting = [node for node, cards in free.items() if len(cards) >= count]
+        fitting = [node for node, gpus in free.items() if len(gpus) >= count]
         if fitting:
             return min(fitting, key=lambda node: (len(free[node]), free[node][0]))
         return min(free, key=lambda node: (-len(free[node]), free[node][0]))
@@ -168,7 +172,7 @@ class _Box:
             del self._free[node]
         for index in chosen:
             for other, links in self._ties.links_of(index).items():
-                if self._home[other] == node:
+                if self._numa_node[other] == node:
                     self._degree[other] -= links
         return chosen
 
@@ -176,11 +180,11 @@ class _Box:
         """The best of all sets; of equally good ones the one with the lowest indices."""
         ties, degree = self._ties, self._degree
 
-        def price(cards: tuple[int, ...]) -> tuple[int, int, int]:
-            inside = ties.links_within(cards)
-            outside = sum(degree[card] for card in cards) - 2 * inside
-            to_base = sum(ties.links_to(card, base) for card in cards)
-            steps = sum(ties.steps(*both) for both in combinations((*base, *cards), 2))
+        def price(gpus: tuple[int, ...]) -> tuple[int, int, int]:
+            inside = ties.links_within(gpus)
+            outside = sum(degree[gpu] for gpu in gpus) - 2 * inside
+            to_base = sum(ties.links_to(gpu, base) for gpu in gpus)
+            steps = sum(ties.steps(*both) for both in combinations((*base, *gpus), 2))
             return -inside - to_base, outside, steps
 
         return min(combinations(free, count), key=price)
@@ -190,16 +194,16 @@ class _Box:
         ties, degree = self._ties, self._degree
         links = dict.fromkeys(free, 0)
         if base:
-            links = {card: ties.links_to(card, base) for card in free}
+            links = {gpu: ties.links_to(gpu, base) for gpu in free}
 
-        def promise(card: int) -> tuple[int, int, int]:
+        def promise(gpu: int) -> tuple[int, int, int]:
             """What it can bring along, at most, comes first."""
-            most = min(degree[card], ties.strongest * (count - 1))
-            return -links[card] - most, degree[card], card
+            most = min(degree[gpu], ties.strongest * (count - 1))
+            return -links[gpu] - most, degree[gpu], gpu
 
-        def distance(card: int) -> tuple[int, int, int, int]:
-            steps = sum(ties.steps(card, other) for other in (*base, *chosen))
-            return -links[card], degree[card], steps, card
+        def distance(gpu: int) -> tuple[int, int, int, int]:
+            steps = sum(ties.steps(gpu, other) for other in (*base, *chosen))
+            return -links[gpu], degree[gpu], steps, gpu
 
         chosen = [min(free, key=promise)]
         while len(chosen) < count:
@@ -207,20 +211,20 @@ class _Box:
             for other, number in ties.links_of(chosen[-1]).items():
                 if other in links:
                     links[other] += number
-            linked = [card for card, number in links.items() if number]
+            linked = [other for other, number in links.items() if number]
             chosen.append(min(linked or links, key=distance))
         return sorted(chosen)
 
-    def _chain(self, cards: Sequence[int]) -> list[int]:
+    def _chain(self, gpus: Sequence[int]) -> list[int]:
         """Cards from the lowest index on, each followed by the closest of the others."""
-        ties, home = self._ties, self._home
-        chain = [min(cards)]
-        rest = set(cards) - set(chain)
+        ties, numa_node = self._ties, self._numa_node
+        chain = [min(gpus)]
+        rest = set(gpus) - set(chain)
 
-        def distance(card: int) -> tuple[int, bool, int, int]:
+        def distance(gpu: int) -> tuple[int, bool, int, int]:
             last = chain[-1]
-            apart = home[card] != home[last]
-            return -ties.links_of(last).get(card, 0), apart, ties.steps(last, card), card
+            apart = numa_node[gpu] != numa_node[last]
+            return -ties.links_of(last).get(gpu, 0), apart, ties.steps(last, gpu), gpu
 
         while rest:
             linked = rest.intersection(ties.links_of(chain[-1]))
@@ -229,18 +233,18 @@ class _Box:
             chain.append(following)
         return chain
 
-    def _why(self, cards: Sequence[int], spread: str) -> str:
-        homes = {self._home[card] for card in cards}
-        nodes = sorted(homes, key=lambda node: math.inf if node is None else node)
-        links = self._ties.links_within(cards)
+    def _why(self, gpus: Sequence[int], spread: str) -> str:
+        spanned = {self._numa_node[gpu] for gpu in gpus}
+        nodes = sorted(spanned, key=lambda node: math.inf if node is None else node)
+        links = self._ties.links_within(gpus)
         if nodes == [None] and not self._is_wired:
             return "the next free ones; nothing is known of how the cards are connected"
-        words = [_numa(nodes)]
+        arguments = [_numa(nodes)]
         if len(nodes) > 1:
-            words.append(spread)
-        if self._is_wired and len(cards) > 1:
-            words.append(f"{_nvlinks(links)} between them")
-        return ", ".join(words)
+            arguments.append(spread)
+        if self._is_wired and len(gpus) > 1:
+            arguments.append(f"{_nvlinks(links)} between them")
+        return ", ".join(arguments)
 
 
 def _numa(nodes: Sequence[int | None]) -> str:

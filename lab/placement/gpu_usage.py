@@ -7,7 +7,7 @@ from typing import Final
 
 from lab.gpu.model import Gpu, Inventory, Process
 from lab.placement.plan import Plan
-from lab.task.text import clipped, short
+from lab.task.protocol.text import clipped, short
 from lab.units import memory_for_people
 
 _DISPLAY_SERVERS: Final = frozenset({"Xorg", "Xwayland", "X", "gnome-shell", "kwin_wayland"})
@@ -17,7 +17,7 @@ _NAMED: Final = 4  # so many tasks, or processes, are named in a line
 _LONGEST_PROGRAM: Final = 60  # characters of its name
 
 
-def busy(plan: Plan, inventory: Inventory) -> list[str]:
+def gpus_in_use(plan: Plan, inventory: Inventory) -> list[str]:
     """On which cards of a plan's tasks a process computes, a line for each.
 
     Args:
@@ -58,6 +58,6 @@ def _process(process: Process) -> str:
     return f"{name} ({', '.join(facts)})"
 
 
-def _listed(words: Sequence[str]) -> str:
-    more = len(words) - _NAMED
-    return ", ".join(words[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _listed(arguments: Sequence[str]) -> str:
+    more = len(arguments) - _NAMED
+    return ", ".join(arguments[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lab.config import Cluster, LinkSpec, Node
-from lab.config.allocation import deal, seats_by_node
+from lab.config import Cluster, LinkConfig, Node
+from lab.config.allocation import allocate_gpus, tasks_by_node
 from lab.errors import InputError, LabError
 from lab.formatting import counted
 from lab.gpu import Gpu, Inventory
 from lab.gpu.model import SLICE
-from lab.placement.cpuset import Near, share_out
-from lab.placement.gpu_selection import choose
+from lab.placement.cpuset import CloseCpus, allocate_cpus
+from lab.placement.gpu_selection import select_gpus
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
-from lab.task.text import short
+from lab.task.protocol.text import short
 
-WAYS_OUT = (
+HINT = (
     "choose a description of `clusters/` that fits, or `--gpus index` to render for another box, "
     "or `--gpus none` for CPUs only"
 )
@@ -24,7 +24,7 @@ _AS_PINNED = "as pinned"
 
 
 @dataclass(frozen=True, slots=True)
-class _Holding:
+class _NodeGpus:
     """The cards of a node.
 
     Attributes:
@@ -48,7 +48,7 @@ def place(cluster: Cluster, inventory: Inventory) -> Plan:
         InputError: Two names of one GPU are given to two nodes, a GPU that is cut into MIG slices
             is pinned as a whole, or a task would get more than one slice.
     """
-    held = _held(cluster, inventory)
+    held = _gpus_by_node(cluster, inventory)
     by_id = {gpu.device_id: gpu for gpu in inventory.gpus}
     nodes = tuple(
         PlannedNode(name, held[name].ids, _link(cluster.links.get(name))) for name in cluster.nodes
@@ -74,17 +74,17 @@ def place(cluster: Cluster, inventory: Inventory) -> Plan:
 def _tasks(
     cluster: Cluster,
     inventory: Inventory,
-    held: Mapping[str, _Holding],
+    held: Mapping[str, _NodeGpus],
     by_id: Mapping[str, Gpu],
 ) -> tuple[tuple[PlannedTask, ...], list[str], list[str]]:
     """The tasks, what they do not get, and why they get these CPUs."""
     placed = {}
-    for node, seats in seats_by_node(cluster.jobs).items():
-        cards = deal(node, cluster.nodes[node], seats)
+    for node, seats in tasks_by_node(cluster.jobs).items():
+        gpus = allocate_gpus(node, cluster.nodes[node], seats)
         ids = held[node].ids
-        for position, (seat, taken) in enumerate(zip(seats, cards, strict=True)):
+        for position, (seat, taken) in enumerate(zip(seats, gpus, strict=True)):
             # Without GPUs (`--gpus none`) a node owns none, whatever it asks for.
-            own = tuple(ids[card] for card in taken) if ids else ()
+            own = tuple(ids[gpu] for gpu in taken) if ids else ()
             _check_slices(seat.job, seat.index, own)
             placed[seat.job, seat.index] = PlannedTask(
                 seat.job,
@@ -93,11 +93,11 @@ def _tasks(
                 cluster.port + position,
                 own,
                 shares_gpus=seat.share and bool(own),
-                gpu_memory_fraction=seat.fraction if own else None,
+                gpu_memory_fraction=seat.gpu_memory_fraction if own else None,
             )
     order = [(job, index) for job in cluster.jobs for index in range(len(cluster.jobs[job].on))]
     tasks = [placed[key] for key in order]
-    shares, shortfalls = share_out(
+    shares, shortfalls = allocate_cpus(
         [task.node for task in tasks],
         cluster.nodes,
         _cpu_ids(inventory),
@@ -118,7 +118,7 @@ def _cpu_ids(inventory: Inventory) -> Sequence[int] | None:
     return None if inventory.cpus is None else range(inventory.cpus)
 
 
-def _near(ids: Iterable[str], by_id: Mapping[str, Gpu]) -> Near:
+def _near(ids: Iterable[str], by_id: Mapping[str, Gpu]) -> CloseCpus:
     return tuple(by_id[each].cpus if each in by_id else () for each in ids)
 
 
@@ -141,10 +141,10 @@ def _check_slices(job: str, index: int, ids: Sequence[str]) -> None:
     )
 
 
-def _held(cluster: Cluster, inventory: Inventory) -> dict[str, _Holding]:
+def _gpus_by_node(cluster: Cluster, inventory: Inventory) -> dict[str, _NodeGpus]:
     """The cards of each node."""
     if inventory.mode == "none":
-        return dict.fromkeys(cluster.nodes, _Holding())
+        return dict.fromkeys(cluster.nodes, _NodeGpus())
     if inventory.mode == "index" and any(_ids(node) for node in cluster.nodes.values()):
         return _pinned_elsewhere(cluster)
     # A card that is cut cannot be used as a whole, even if it stands among the others.
@@ -166,14 +166,14 @@ def _held(cluster: Cluster, inventory: Inventory) -> dict[str, _Holding]:
         for name, node in cluster.nodes.items()
         if node.gpu_count and not node.pins
     }
-    chosen = choose(counts, free, inventory.pairs)
+    chosen = select_gpus(counts, free, inventory.pairs)
     held = {}
     for name, node in cluster.nodes.items():
         if name in chosen:
-            ids = tuple(gpu.device_id for gpu in chosen[name].cards)
-            held[name] = _Holding(ids, chosen[name].why)
+            ids = tuple(gpu.device_id for gpu in chosen[name].gpus)
+            held[name] = _NodeGpus(ids, chosen[name].why)
         else:
-            held[name] = _Holding(tuple(by_pin[pin].device_id for pin in node.pins), _AS_PINNED)
+            held[name] = _NodeGpus(tuple(by_pin[pin].device_id for pin in node.pins), _AS_PINNED)
     return held
 
 
@@ -181,7 +181,7 @@ def _ids(node: Node) -> list[str]:
     return [pin for pin in node.pins if isinstance(pin, str)]
 
 
-def _pinned_elsewhere(cluster: Cluster) -> dict[str, _Holding]:
+def _pinned_elsewhere(cluster: Cluster) -> dict[str, _NodeGpus]:
     """UUIDs of a box that is not this one: as they stand, for which index they have is unknown."""
     for name, node in cluster.nodes.items():
         if node.gpu_count and len(_ids(node)) < node.gpu_count:
@@ -189,7 +189,7 @@ def _pinned_elsewhere(cluster: Cluster) -> dict[str, _Holding]:
                 f"nodes.{name}.gpus: other nodes pin UUIDs, whose index on another box is unknown",
                 "pin UUIDs everywhere, or nowhere, to use `--gpus index`",
             )
-    return {name: _Holding(tuple(_ids(node)), _AS_PINNED) for name, node in cluster.nodes.items()}
+    return {name: _NodeGpus(tuple(_ids(node)), _AS_PINNED) for name, node in cluster.nodes.items()}
 
 
 def _check_cut(cluster: Cluster, inventory: Inventory) -> None:
@@ -197,8 +197,8 @@ def _check_cut(cluster: Cluster, inventory: Inventory) -> None:
     slices: dict[int | str, list[str]] = {}
     for gpu in inventory.gpus:
         if gpu.is_slice:
-            for card in (gpu.index, gpu.slice_of):
-                slices.setdefault(card, []).append(gpu.device_id)
+            for name in (gpu.index, gpu.slice_of):
+                slices.setdefault(name, []).append(gpu.device_id)
     for name, node in cluster.nodes.items():
         for pin in node.pins:
             if pin in slices:
@@ -216,7 +216,7 @@ def _pin(
 ) -> None:
     if pin not in by_pin:
         known = short(", ".join(gpu for gpu in by_pin if isinstance(gpu, str))) or "none"
-        raise LabError(f"nodes.{name}.gpus: this box has no GPU {pin} (it has {known})", WAYS_OUT)
+        raise LabError(f"nodes.{name}.gpus: this box has no GPU {pin} (it has {known})", HINT)
     device = by_pin[pin].device_id
     if device in holders:
         raise InputError(
@@ -234,7 +234,7 @@ def _check_size(cluster: Cluster, inventory: Inventory, whole: int) -> None:
         also = f" and {cut} MIG slices, which are given only by UUID" if cut else ""
         has = counted(whole, "GPU") + also
         raise LabError(
-            f"{cluster.name!r} needs {counted(needed, 'GPU')}, and this box has {has}", WAYS_OUT
+            f"{cluster.name!r} needs {counted(needed, 'GPU')}, and this box has {has}", HINT
         )
 
 
@@ -247,5 +247,5 @@ def _named(ids: Sequence[str], by_id: Mapping[str, Gpu]) -> str:
     return f"{names} ({', '.join(known)})" if known else names
 
 
-def _link(spec: LinkSpec | None) -> Link | None:
+def _link(spec: LinkConfig | None) -> Link | None:
     return None if spec is None else Link(spec.rate, spec.delay)

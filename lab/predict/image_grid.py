@@ -8,8 +8,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Final
 
 from lab.predict.network import Shares
-from lab.predict.prediction import Answer, percent
-from lab.task.data import SIDE, Floats
+from lab.predict.prediction import Prediction, percent
+from lab.task.sdk.data import SIDE, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ def is_picture(begin: bytes) -> bool:
     return begin.startswith(b"\x89PNG") and _SOFTWARE.encode() in begin
 
 
-def draw_grid(answers: Sequence[Answer], title: str) -> bytes:
+def draw_grid(answers: Sequence[Prediction], title: str) -> bytes:
     """Draw digits, each below its answer.
 
     Args:
@@ -44,7 +44,7 @@ def draw_grid(answers: Sequence[Answer], title: str) -> bytes:
         A PNG; the same answers give the same bytes.
     """
     # Imported here: matplotlib costs more than all the rest, and a refusal does not need it.
-    from lab.figures import style  # noqa: PLC0415
+    from lab.plots import style  # noqa: PLC0415
 
     columns = _columns(len(answers))
     rows = math.ceil(len(answers) / columns)
@@ -70,7 +70,7 @@ def draw_one(image: Floats, probabilities: Shares, title: str) -> bytes:
     Returns:
         A PNG; the same answer gives the same bytes.
     """
-    from lab.figures import style  # noqa: PLC0415  (as above)
+    from lab.plots import style  # noqa: PLC0415  (as above)
 
     with style.settings():
         figure = _titled(2.7, 6.0, title)
@@ -92,9 +92,9 @@ def draw_one(image: Floats, probabilities: Shares, title: str) -> bytes:
 
 def _titled(height: float, width: float, title: str) -> Figure:
     """A sheet of so many inches, with room for a title above them."""
-    from lab.figures import style  # noqa: PLC0415  (as above)
+    from lab.plots import style  # noqa: PLC0415  (as above)
 
-    figure = style.sheet(height + _HEAD, width)
+    figure = style.new_figure(height + _HEAD, width)
     figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.08)
     figure.suptitle(title, fontsize=9.5)
     return figure

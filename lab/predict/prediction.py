@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lab.predict.network import Network, Shares
-from lab.task.data import CLASSES, Examples, Floats
+from lab.task.sdk.data import CLASSES, Examples, Floats
 
 Indices = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Answer:
+class Prediction:
     """One image and what the model says of it.
 
     Attributes:
@@ -37,8 +37,8 @@ class Answer:
     @property
     def caption(self) -> str:
         """The answer in a few signs: `3  98%`, or `✗ 3  61%, is 5`."""
-        said = f"{self.predicted}  {percent(self.probability)}"
-        return f"✗ {said}, is {self.label}" if self.wrong else said
+        printed = f"{self.predicted}  {percent(self.probability)}"
+        return f"✗ {printed}, is {self.label}" if self.wrong else printed
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Evaluation:
             for digit, times in enumerate(mistakes)
         ]
 
-    def some(self, count: int, seed: int, *, wrong: bool) -> list[int]:
+    def sample(self, count: int, seed: int, *, wrong: bool) -> list[int]:
         """Draw images to look at; the same seed draws the same ones.
 
         Args:

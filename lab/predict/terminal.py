@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.predict.network import Shares
-from lab.predict.prediction import Answer, DigitScore, most_probable, percent
+from lab.predict.prediction import DigitScore, Prediction, most_probable, percent
 from lab.run.tables import PIPE_WIDTH, table_of
-from lab.task.data import SIDE, Floats
+from lab.task.sdk.data import SIDE, Floats
 
 _SHADES: Final = " ░▒▓█"
 _GAP: Final = 2
@@ -37,7 +37,7 @@ class Screen:
         for each in renderables:
             self._console.print(each)
 
-    def digits(self, answers: Sequence[Answer], places: Sequence[int]) -> None:
+    def digits(self, answers: Sequence[Prediction], places: Sequence[int]) -> None:
         """Show images of the test set: a row of them as far as it goes, else a table.
 
         Args:
@@ -103,7 +103,7 @@ def scores_table(scores: Sequence[DigitScore]) -> Table:
     return table_of((">digit", ">images", ">right", ">accuracy", "most often taken for"), rows)
 
 
-def _row(answer: Answer, place: int) -> tuple[str, ...]:
+def _row(answer: Prediction, place: int) -> tuple[str, ...]:
     return (
         str(place),
         str(answer.label),
@@ -113,7 +113,7 @@ def _row(answer: Answer, place: int) -> tuple[str, ...]:
     )
 
 
-def _caption(answer: Answer) -> Text:
+def _caption(answer: Prediction) -> Text:
     return Text(
         answer.caption.replace("  ", " "), "bold red" if answer.wrong else "", justify="center"
     )

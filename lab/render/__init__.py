@@ -12,24 +12,24 @@ from lab.errors import InputError, LabError
 from lab.gpu import take_inventory
 from lab.outputs import write_output
 from lab.placement.plan import Plan, PlannedRun
-from lab.render.autorun import override_of, planned_run, tensorflow_of
 from lab.render.compose import render
-from lab.render.header import Recorded, read_recorded
-from lab.task.text import short, visible
+from lab.render.header import RenderOptions, read_header
+from lab.render.planned_run import planned_run, run_override, tensorflow_version
+from lab.task.protocol.text import short, visible
 from lab.tf_versions import CURRENT
 
 __all__ = [
-    "Recorded",
-    "override_of",
+    "RenderOptions",
     "plan_file",
     "planned_run",
-    "read_recorded",
+    "read_header",
     "recorded",
     "render",
     "render_file",
     "render_plan",
+    "run_override",
     "stale_diff",
-    "tensorflow_of",
+    "tensorflow_version",
     "write",
 ]
 
@@ -81,7 +81,7 @@ def render_file(
     """
     cluster = load_cluster(cluster_path)
     planned = planned_run(cluster, run)
-    version = tensorflow_of(planned, tensorflow, CURRENT.tensorflow)
+    version = tensorflow_version(planned, tensorflow, CURRENT.tensorflow)
     plan = replace(_place(cluster, mode), tensorflow=version)
     return render_plan(plan, cluster_path, planned, run, relative_to=relative_to)
 
@@ -99,9 +99,9 @@ def render_plan(
     return render(plan, cluster_file=Path(name).as_posix(), run=run, override=override)
 
 
-def recorded(path: Path) -> Recorded | None:
+def recorded(path: Path) -> RenderOptions | None:
     """How a rendered file was made; None where there is no such file or header."""
-    return read_recorded(_present(path))
+    return read_header(_present(path))
 
 
 def stale_diff(path: Path, text: str) -> str:

@@ -9,9 +9,9 @@ from typing import Final
 
 from lab.config.validation import RUN_SERVICE
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedRun, PlannedTask
-from lab.render.emit import Block, Entries, Value, Variable, compose_yaml
 from lab.render.header import header
-from lab.task.link import MTU
+from lab.render.yaml_writer import Block, StreamedMapping, Value, Variable, compose_yaml
+from lab.task.probes.netem import MTU
 from lab.tf_versions import IMAGES
 from lab.units import memory_for_engine
 
@@ -64,19 +64,21 @@ def render(
     Returns:
         The whole text of the file. Its paths are relative to the project's directory.
     """
-    blocks = _Blocks(plan)
+    blocks = _SharedBlocks(plan)
     label: dict[str, Value] = {"lab.project": plan.name}
-    document: dict[str, Value | Entries] = {
+    document: dict[str, Value | StreamedMapping] = {
         "name": plan.name,
         **{f"x-{block.name}": block for block in blocks.used(plan)},
-        "services": Entries(_services(plan, blocks, run)),
+        "services": StreamedMapping(_services(plan, blocks, run)),
         "networks": {"cluster": _network(label)},
         "volumes": {"runs": {"labels": label}},
     }
     return header(plan, cluster_file, run, override) + compose_yaml(document, _COMMENTS)
 
 
-def _services(plan: Plan, blocks: _Blocks, run: PlannedRun | None) -> Iterator[tuple[str, Value]]:
+def _services(
+    plan: Plan, blocks: _SharedBlocks, run: PlannedRun | None
+) -> Iterator[tuple[str, Value]]:
     # One service builds the image for all: compose builds once for each service that says how.
     build: dict[str, Value] = {"build": _build(plan)}
     for node in plan.nodes:
@@ -97,7 +99,7 @@ def _network(label: dict[str, Value]) -> dict[str, Value]:
     }
 
 
-class _Blocks:
+class _SharedBlocks:
     """What services have in common; each is written once."""
 
     def __init__(self, plan: Plan) -> None:
@@ -158,7 +160,7 @@ def _build(plan: Plan) -> dict[str, Value]:
 
 def _health(what: str, start_period: str) -> dict[str, Value]:
     return {
-        "test": ["CMD", "python", "-S", "-m", "lab.task.health", what],
+        "test": ["CMD", "python", "-S", "-m", "lab.task.probes.health", what],
         "interval": "1s",
         # A check stays for two minutes and answers as soon as something is wrong.
         "timeout": "150s",
@@ -176,7 +178,7 @@ def _mount(source: str, target: str) -> dict[str, Value]:
 
 def _every_anchor() -> dict[str, Value]:
     return {
-        "command": ["python", "-m", "lab.task.anchor"],
+        "command": ["python", "-m", "lab.task.probes.pause"],
         "networks": ["cluster"],
         "ipc": "shareable",
         "shm_size": "1g",
@@ -210,7 +212,7 @@ def _environment(plan: Plan) -> dict[str, Value]:
     }
 
 
-def _anchor(node: PlannedNode, blocks: _Blocks, build: dict[str, Value]) -> Block:
+def _anchor(node: PlannedNode, blocks: _SharedBlocks, build: dict[str, Value]) -> Block:
     environment: dict[str, Value] = {"LAB_NODE": node.name}
     service: dict[str, Value] = {**build, "hostname": node.name}
     if node.link is not None:
@@ -231,7 +233,7 @@ def _link(link: Link) -> dict[str, Value]:
     return variables
 
 
-def _task(task: PlannedTask, blocks: _Blocks) -> Block:
+def _task(task: PlannedTask, blocks: _SharedBlocks) -> Block:
     environment: dict[str, Value] = {"LAB_NODE": task.node, "LAB_TASK": task.name}
     if task.gpu_memory_fraction is not None:
         environment["LAB_GPU_MEMORY_FRACTION"] = f"{task.gpu_memory_fraction:.12g}"
@@ -257,7 +259,7 @@ def _task(task: PlannedTask, blocks: _Blocks) -> Block:
     return Block(service, (blocks.task,))
 
 
-def _run(plan: Plan, run: PlannedRun, blocks: _Blocks) -> Block:
+def _run(plan: Plan, run: PlannedRun, blocks: _SharedBlocks) -> Block:
     """The service that starts the run; no task depends on it, so nothing recreates a task."""
     healthy: dict[str, Value] = {"condition": "service_healthy"}
     environment: dict[str, Value] = {
@@ -265,7 +267,7 @@ def _run(plan: Plan, run: PlannedRun, blocks: _Blocks) -> Block:
         "LAB_RUN_TERMS": json.dumps({"start": dict(run.start), "faults": list(run.faults)}),
     }
     service: dict[str, Value] = {
-        "command": ["python", "-m", "lab.task.autorun"],
+        "command": ["python", "-m", "lab.task.agent.autorun"],
         "network_mode": "none",
         "volumes": [_RUNS],
         "depends_on": dict.fromkeys((task.name for task in plan.tasks), healthy),

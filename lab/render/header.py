@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.placement.plan import Plan, PlannedRun
-from lab.task.text import short, visible
+from lab.task.protocol.text import short, visible
 
 _STATE = re.compile(
     r"^# lab: gpus=(uuid|index|none) tensorflow=([0-9.]+) cluster-sha256=[0-9a-f]{64}$"
@@ -19,7 +19,7 @@ _WITHIN: Final = 4000  # characters; what stands further down is not the header
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RenderOptions:
     """How a file was rendered, beside what its description says.
 
     Attributes:
@@ -43,7 +43,7 @@ def header(plan: Plan, cluster_file: str, run: PlannedRun | None, override: str)
         override: What is recorded of a run that is not the description's, or "".
     """
     file = visible(cluster_file)
-    last = leader(plan)
+    last = last_task(plan)
     up = "# docker compose up            boots the cluster; every task waits for a run\n"
     if run is not None:
         up = (
@@ -66,13 +66,13 @@ def header(plan: Plan, cluster_file: str, run: PlannedRun | None, override: str)
     )
 
 
-def leader(plan: Plan) -> str:
+def last_task(plan: Plan) -> str:
     """The task that ends last where nobody else watches: ps-0, or the first task of all."""
     names = [task.name for task in plan.tasks]
     return "ps-0" if "ps-0" in names else names[0]
 
 
-def read_recorded(text: str) -> Recorded | None:
+def read_header(text: str) -> RenderOptions | None:
     """How a rendered file was made, by its header; None where it has none."""
     state = _STATE.search(text[:_WITHIN])
-    return None if state is None else Recorded(*state.groups())
+    return None if state is None else RenderOptions(*state.groups())

@@ -16,15 +16,15 @@ from markupsafe import Markup
 
 from lab import formatting
 from lab.errors import InputError, LabError
-from lab.figures import style
-from lab.figures.charts import CHARTS, Chart, Runs
-from lab.figures.trace import from_first_step
 from lab.outputs import check_output, write_output
-from lab.report.data import Reported, by_group
-from lab.report.provenance import origins
-from lab.report.verdicts import Verdicts
+from lab.plots import style
+from lab.plots.data import from_first_step
+from lab.plots.registry import CHARTS, Chart, Runs
+from lab.report.loader import ReportRun, by_group
+from lab.report.provenance import provenance
+from lab.report.verdicts import ClaimResults
 from lab.statistics import mean_with_ci
-from lab.task.text import short, visible
+from lab.task.protocol.text import short, visible
 
 FIGURES: Final = "figures"
 PAGE: Final = "report.html"
@@ -36,7 +36,7 @@ _TEMPLATE: Final = Path(__file__).with_name("page.html.j2")
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class OutputPaths:
     """Where the files of a report go.
 
     Attributes:
@@ -49,7 +49,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PlotSection:
     """A figure on the page.
 
     Attributes:
@@ -61,28 +61,30 @@ class Shown:
     """
 
     chart: Chart
-    see: Sequence[str] = ()
-    read: str = ""
-    address: str = ""
-    wide: int = 0
+    description: Sequence[str] = ()
+    caption: str = ""
+    data_uri: str = ""
+    width: int = 0
 
 
-def places(runs: Sequence[Path], output: str | None, home: Path, *, force: bool = False) -> Places:
+def output_paths(
+    runs: Sequence[Path], output: str | None, store: Path, *, force: bool = False
+) -> OutputPaths:
     """Where a report goes, and that it can go there.
 
     Args:
         runs: The directories of the runs.
         output: The page's file, as it was typed, whose figures go beside it and are named after it;
             None: in the run's directory, or beside several.
-        home: Where runs are kept.
+        store: Where runs are kept.
         force: Whether to replace a file that is no report.
 
     Raises:
         InputError: What is there is no file, or no report; or its directory is missing.
     """
     if output is None:
-        folder = runs[0] if len(runs) == 1 else home
-        found = Places(folder / PAGE, folder / FIGURES)
+        folder = runs[0] if len(runs) == 1 else store
+        found = OutputPaths(folder / PAGE, folder / FIGURES)
     else:
         target = Path(output)
         check_output("--output", target, is_a_page, force=force)
@@ -90,7 +92,7 @@ def places(runs: Sequence[Path], output: str | None, home: Path, *, force: bool 
             what = f"--output: {short(output)} is no file"
             raise InputError(what, "name one, such as report.html")
         # A directory of this page's own: what lies beside it may be anybody's.
-        found = Places(target, target.with_name(f"{target.stem}-{FIGURES}"))
+        found = OutputPaths(target, target.with_name(f"{target.stem}-{FIGURES}"))
     if found.figures.is_symlink() or (found.figures.exists() and not found.figures.is_dir()):
         what = f"{short(str(found.figures))} is no directory of its own"
         raise InputError(what, "move it away")
@@ -102,8 +104,11 @@ def is_a_page(begin: bytes) -> bool:
     return MARKER.encode() in begin
 
 
-def make(
-    runs: Sequence[Reported], judged: Verdicts | None, where: Places, say: Callable[[str], None]
+def build(
+    runs: Sequence[ReportRun],
+    judged: ClaimResults | None,
+    where: OutputPaths,
+    notify: Callable[[str], None],
 ) -> tuple[Path, list[Path]]:
     """Draw the figures, and write them and the page.
 
@@ -111,7 +116,7 @@ def make(
         runs: One or several.
         judged: Verdicts that are to stand on the page, or None.
         where: Where the files go.
-        say: Receives a line for each figure.
+        notify: Receives a line for each figure.
 
     Returns:
         The page's file, and the figures' files.
@@ -128,33 +133,33 @@ def make(
         for chart in CHARTS:
             paths = [where.figures / f"{chart.name}.{ending}" for ending in ("png", "svg")]
             shown.append(_draw(chart, traces, *paths))
-            if shown[-1].address:
-                say(f"{chart.title}: {paths[0]} and .svg")
+            if shown[-1].data_uri:
+                notify(f"{chart.title}: {paths[0]} and .svg")
                 files += paths
             else:
-                say(f"{chart.title}: not drawn, {chart.lacks}")
+                notify(f"{chart.title}: not drawn, {chart.missing}")
         write_output(where.page, page(runs, shown, judged).encode())
     except OSError as error:
         raise _unwritten(error, where) from error
     return where.page, files
 
 
-def _draw(chart: Chart, traces: Runs, png: Path, svg: Path) -> Shown:
+def _draw(chart: Chart, traces: Runs, png: Path, svg: Path) -> PlotSection:
     """Draw a figure into both of its files; without a figure remove those of an older report."""
     figure = chart.draw(traces)
     if figure is None:
         png.unlink(missing_ok=True)
         svg.unlink(missing_ok=True)
-        return Shown(chart)
+        return PlotSection(chart)
     image = style.png(figure)
     write_output(png, image)
     write_output(svg, style.svg(figure))
     address = f"data:image/png;base64,{base64.b64encode(image).decode()}"
     wide = round(100 * figure.get_figwidth())
-    return Shown(chart, chart.see(traces), chart.read(traces), address, wide)
+    return PlotSection(chart, chart.describe(traces), chart.caption(traces), address, wide)
 
 
-def _unwritten(error: OSError, where: Places) -> LabError:
+def _unwritten(error: OSError, where: OutputPaths) -> LabError:
     """What to say of a report that cannot be written, and how it can be."""
     is_figure = str(error.filename or "").startswith(str(where.figures))
     place = short(str(where.figures if is_figure else where.page))
@@ -163,7 +168,9 @@ def _unwritten(error: OSError, where: Places) -> LabError:
     return LabError(what, f"{full}name a file in another directory with --output")
 
 
-def page(runs: Sequence[Reported], figures: Sequence[Shown], judged: Verdicts | None) -> str:
+def page(
+    runs: Sequence[ReportRun], figures: Sequence[PlotSection], judged: ClaimResults | None
+) -> str:
     """The whole page, in HTML.
 
     Args:
@@ -193,7 +200,7 @@ def page(runs: Sequence[Reported], figures: Sequence[Shown], judged: Verdicts | 
         judged=judged,
         elsewhere=len(set(judged.runs) - ids) if judged else 0,
         figures=figures,
-        origins=origins(
+        origins=provenance(
             [each.info for each in runs], {each.info.run_id: each.learning_rate for each in runs}
         ),
     )

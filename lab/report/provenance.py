@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from lab.report.command import command
+from lab.report.repro_command import command
 from lab.run.run_info import RunInfo
 
 
-def origins(
+def provenance(
     runs: Sequence[RunInfo], rates: Mapping[str, float | None]
 ) -> dict[str, str | dict[str, str]]:
     """What was the same for all runs, and what was not; what nothing is known of is left out.
@@ -23,8 +23,8 @@ def origins(
         Name to one text where it holds for all runs, otherwise to a text of each run id.
     """
     found: dict[str, str | dict[str, str]] = {}
-    for name, tell in _TELLS.items():
-        texts = {info.run_id: tell(info, rates.get(info.run_id)) for info in runs}
+    for name, notify in _TELLS.items():
+        texts = {info.run_id: notify(info, rates.get(info.run_id)) for info in runs}
         if any(texts.values()):
             several = set(texts.values())
             found[name] = several.pop() if len(several) == 1 else texts

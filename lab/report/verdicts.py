@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from lab.errors import InputError
-from lab.task.text import short
+from lab.task.protocol.text import short
 
 
 class Band(msgspec.Struct, frozen=True):
@@ -18,7 +18,7 @@ class Band(msgspec.Struct, frozen=True):
     high: float | None = None
 
 
-class Ours(Band, frozen=True):
+class Observed(Band, frozen=True):
     """What was found here.
 
     Attributes:
@@ -30,7 +30,7 @@ class Ours(Band, frozen=True):
     n: int | None = None
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class ClaimResult(msgspec.Struct, frozen=True):
     """One claim of a source, judged.
 
     Attributes:
@@ -52,7 +52,7 @@ class Verdict(msgspec.Struct, frozen=True):
     verdict: str
     words: str = ""
     source_value: float | str | None = None
-    ours: Ours | None = None
+    ours: Observed | None = None
     unit: str = ""
     band: Band | None = None
     why: str = ""
@@ -62,7 +62,7 @@ class Verdict(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-class Verdicts(msgspec.Struct, frozen=True):
+class ClaimResults(msgspec.Struct, frozen=True):
     """A whole file.
 
     Attributes:
@@ -73,7 +73,7 @@ class Verdicts(msgspec.Struct, frozen=True):
     """
 
     name: str
-    verdicts: list[Verdict]
+    verdicts: list[ClaimResult]
     source: str = ""
     runs: list[str] = []
 
@@ -90,21 +90,21 @@ class Verdicts(msgspec.Struct, frozen=True):
         ]
 
 
-def read_verdicts(path: Path) -> Verdicts:
+def read_verdicts(path: Path) -> ClaimResults:
     """Read a file of verdicts.
 
     Raises:
         InputError: It cannot be read, or holds something else.
     """
-    mend = "give a reproduce-….json that `lab reproduce` wrote"
+    fix = "give a reproduce-….json that `lab reproduce` wrote"
     try:
         # Python's reader knows NaN, which Python's writer writes.
-        return msgspec.convert(json.loads(path.read_bytes()), Verdicts)
+        return msgspec.convert(json.loads(path.read_bytes()), ClaimResults)
     except OSError as error:
         reason = error.strerror or "not a file"
         raise InputError(
-            f"--verdicts: {short(str(path))} cannot be read ({reason})", mend
+            f"--verdicts: {short(str(path))} cannot be read ({reason})", fix
         ) from error
     except (ValueError, RecursionError) as error:
         what = f"--verdicts: {short(str(path))} holds no verdicts"
-        raise InputError(what, mend) from error
+        raise InputError(what, fix) from error

@@ -109,14 +109,14 @@ class Source:
     Attributes:
         name: What `lab reproduce` calls it.
         title: Which training of which source it is.
-        oracle: The oracle's training that has the same mode, or "".
+        reference: The oracle's training that has the same mode, or "".
         recipes: How its runs are made, by role.
         claims: In the order in which they are shown.
     """
 
     name: str
     title: str
-    oracle: str
+    reference: str
     recipes: Mapping[str, Recipe]
     claims: tuple[Claim, ...]
 
@@ -154,7 +154,7 @@ def _of_row(
 ) -> Claim:
     keys = {key: value for key, value in row.items() if key != "value"}
     shown = [form.format(keys[key]) for key, form in _SHOWN.items() if key in keys]
-    words = f"{own['words']}: {', '.join(shown).replace('worker-', 'w')}"
+    arguments = f"{own['words']}: {', '.join(shown).replace('worker-', 'w')}"
     place = ".".join(each.replace(" ", "-").replace(",", "") for each in shown)
-    changed = {**own, "words": words, "value": row.get("value")}
+    changed = {**own, "words": arguments, "value": row.get("value")}
     return Claim(id=f"{name}.{place}", keys={**rest, **keys}, **changed)

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from lab.reproduce.claims import Claim
-from lab.reproduce.figures import RunFigures, WorkerFigures
+from lab.reproduce.run_metrics import RunFigures, WorkerFigures
 
 LATE_EPOCH: Final = 40
 """From this epoch on a worker's losses count as late, as for the oracle."""
@@ -32,8 +32,8 @@ def _hyperparameter(claim: Claim, run: RunFigures) -> float | None:
 
 def _learning_rate(_claim: Claim, run: RunFigures) -> float | None:
     """The rate that the programs say they train with; none where they do not agree."""
-    said = {worker.rate for worker in run.workers}
-    return said.pop() if len(said) == 1 else None
+    printed = {worker.rate for worker in run.workers}
+    return printed.pop() if len(printed) == 1 else None
 
 
 def _global_step_at(claim: Claim, run: RunFigures) -> float | None:

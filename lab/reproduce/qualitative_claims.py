@@ -15,16 +15,16 @@ import numpy as np
 from lab.formatting import LEAST_RUNS, counted, p_value
 from lab.reproduce import statistics
 from lab.reproduce.claims import Claim
-from lab.reproduce.figures import RunFigures, Step
 from lab.reproduce.measures import overlap
-from lab.task.faults import Kind
+from lab.reproduce.run_metrics import RunFigures, Step
+from lab.task.protocol.faults import Kind
 
 Runs = Mapping[str, Sequence[RunFigures]]
 """Role to its runs that have succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class TestResult:
     """What a test over runs came to.
 
     Attributes:
@@ -36,12 +36,12 @@ class Test:
     why: str
 
 
-def test(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def test(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """A statistic of each run for a claim in words, and whether it holds."""
     return _TESTS[claim.measure](claim, runs)
 
 
-def together(run: RunFigures) -> Iterator[list[Step]]:
+def overlapping_steps(run: RunFigures) -> Iterator[list[Step]]:
     """Each worker's records of the time in which all workers trained."""
     if not all(worker.steps for worker in run.workers):
         return
@@ -60,7 +60,7 @@ def _odd_stretches(run: RunFigures) -> tuple[int, int]:
         How many are otherwise, and how many there are.
     """
     odd, every = 0, 0
-    for steps in together(run):
+    for steps in overlapping_steps(run):
         growths = Counter(
             Fraction(after.total - before.total, after.local - before.local)
             for before, after in pairwise(steps)
@@ -75,14 +75,14 @@ _LEAST_RECORDS: Final = 30
 """Of fewer no test at 0.001 says much, and that there is no pattern would mean nothing."""
 
 
-def _too_few(records: int) -> Test:
-    return Test(
+def _too_few(records: int) -> TestResult:
+    return TestResult(
         None,
         f"{records} records of a run while all workers train, and the test needs {_LEAST_RECORDS}",
     )
 
 
-def _global_varies(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def _global_varies(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """While a worker makes as many steps, the global step grows by another number each time.
 
     The run with the highest p decides: many good runs do not hide a bad one.
@@ -91,35 +91,35 @@ def _global_varies(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     fewest = min(every for _, every in several)
     if fewest < _LEAST_RECORDS:
         return [], _too_few(fewest)
-    p = max(statistics.most(odd, every) for odd, every in several)
+    p = max(statistics.binomial_p(odd, every) for odd, every in several)
     why = f"binomial, more than half of the stretches: p {p_value(p)} at most, must be < 0.001"
-    return [odd / every for odd, every in several], Test(p < statistics.LEVEL, why)
+    return [odd / every for odd, every in several], TestResult(p < statistics.LEVEL, why)
 
 
-def _global_pattern(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def _global_pattern(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """Workers that take turns see the same remainder of the global step for ever."""
     several = [_remainders(run) for run in runs[claim.role]]
     fewest = min(sum(map(sum, tables)) for tables in several)
     if fewest < _LEAST_RECORDS:
         return [], _too_few(fewest)
-    p = statistics.uniform([table for tables in several for table in tables])
+    p = statistics.chi2_p([table for tables in several for table in tables])
     largest = [max(max(table) / sum(table) for table in tables if any(table)) for tables in several]
     why = f"Pearson, remainders by {len(several[0])}: p {p_value(p)}, must be > 0.001"
-    return largest, Test(p > statistics.LEVEL, why)
+    return largest, TestResult(p > statistics.LEVEL, why)
 
 
 def _remainders(run: RunFigures) -> list[list[int]]:
     """How often each remainder of the global step by the number of workers is, by worker."""
     count = len(run.workers)
-    tables = (Counter(step.total % count for step in steps) for steps in together(run))
+    tables = (Counter(step.total % count for step in steps) for steps in overlapping_steps(run))
     return [[table[remainder] for remainder in range(count)] for table in tables]
 
 
-def _untested(run: RunFigures) -> Test:
-    return Test(None, f"a worker of run {run.run_id} has no final accuracy")
+def _untested(run: RunFigures) -> TestResult:
+    return TestResult(None, f"a worker of run {run.run_id} has no final accuracy")
 
 
-def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """The accuracy of the worker that ends last, less the best of the others'."""
     gains: list[float] = []
     for run in runs[claim.role]:
@@ -132,12 +132,16 @@ def _last_tests_best(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
         *others, last = sorted(known)
         gains.append(last[1] - max(accuracy for _, accuracy in others))
     if len(gains) < LEAST_RUNS:
-        return gains, Test(None, f"{counted(len(gains), 'run')}, and the test needs {LEAST_RUNS}")
-    p = statistics.above_zero(gains)
-    return gains, Test(p < statistics.FEW_LEVEL, f"Student's t: p {p_value(p)}, must be < 0.05")
+        return gains, TestResult(
+            None, f"{counted(len(gains), 'run')}, and the test needs {LEAST_RUNS}"
+        )
+    p = statistics.ttest_p(gains)
+    return gains, TestResult(
+        p < statistics.FEW_LEVEL, f"Student's t: p {p_value(p)}, must be < 0.05"
+    )
 
 
-def _accuracies_differ(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def _accuracies_differ(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """How far a run's final accuracies are apart, from the least to the most."""
     ranges: list[float] = []
     for run in runs[claim.role]:
@@ -147,20 +151,20 @@ def _accuracies_differ(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
         ranges.append(max(tested) - min(tested))
     same = sum(each == 0 for each in ranges)
     why = f"the same in {same} of {len(ranges)} runs" if same else "they differ in every run"
-    return ranges, Test(not same, why)
+    return ranges, TestResult(not same, why)
 
 
-def _long_overlap(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def _long_overlap(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """Updates that the others make after a late starter has come, in a long training."""
     several = [(run.run_id, overlap(claim, run)) for run in runs[claim.role]]
     found = [updates for _, updates in several if updates is not None]
     if len(found) < len(several):
         untold = next(name for name, updates in several if updates is None)
-        return found, Test(None, f"the late worker of run {untold} has recorded no step")
-    return found, Test(min(found) > 0, "in every run the others go on after it has come")
+        return found, TestResult(None, f"the late worker of run {untold} has recorded no step")
+    return found, TestResult(min(found) > 0, "in every run the others go on after it has come")
 
 
-def _same_losses(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def _same_losses(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """The losses recorded in a stretch of global steps, against those that are printed of it.
 
     Each run is compared, and all together. The lowest p decides.
@@ -173,22 +177,26 @@ def _same_losses(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     fewest = min(map(len, several))
     printed = claim.keys["printed"]
     if 2 / math.comb(fewest + len(printed), len(printed)) >= statistics.LEVEL:
-        return [], Test(None, f"{fewest} losses of a run recorded there, too few for the test")
+        return [], TestResult(
+            None, f"{fewest} losses of a run recorded there, too few for the test"
+        )
     every = [loss for losses in several for loss in losses]
-    p = min(statistics.differ(printed, losses) for losses in [*several, every])
+    p = min(statistics.mannwhitney_p(printed, losses) for losses in [*several, every])
     why = f"Mann-Whitney, {len(every)} losses: p {p_value(p)} at least, must be > 0.001"
-    return [float(np.mean(losses)) for losses in several], Test(p > statistics.LEVEL, why)
+    return [float(np.mean(losses)) for losses in several], TestResult(p > statistics.LEVEL, why)
 
 
-def _in_step(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def _in_step(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """How far a worker's own count is from the global one, at most: a round, synchronously."""
     if not all(worker.steps for run in runs[claim.role] for worker in run.workers):
-        return [], Test(None, "a worker has recorded no step")
+        return [], TestResult(None, "a worker has recorded no step")
     found = [
         float(max(abs(s.total - s.local) for w in run.workers for s in w.steps))
         for run in runs[claim.role]
     ]
-    return found, Test(max(found) <= 1, f"local and global step differ by {max(found):g} at most")
+    return found, TestResult(
+        max(found) <= 1, f"local and global step differ by {max(found):g} at most"
+    )
 
 
 def losses_of_updates(run: RunFigures) -> list[float]:
@@ -216,7 +224,7 @@ _LEAST_PAIRS: Final = 100
 hundred pairs nearly always, and in thirty hardly ever."""
 
 
-def _steadier(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def _steadier(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """The spread of the loss, as a share of the asynchronous one's.
 
     All runs together decide at 0.001, and each by itself at 0.05.
@@ -225,24 +233,24 @@ def _steadier(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
     several = [_unsteadiness(run) for run in runs[claim.role]]
     every = [ratio for ratios in several for ratio in ratios]
     if not others:
-        return [], Test(None, "no asynchronous run to compare with")
+        return [], TestResult(None, "no asynchronous run to compare with")
     if min(len(every), len(others)) < _LEAST_PAIRS:
         why = f"{len(every)} and {len(others)} pairs, and the test needs {_LEAST_PAIRS} of each"
-        return [], Test(None, why)
+        return [], TestResult(None, why)
     reference = float(np.std(others))
     if not reference:
-        return [], Test(None, "the losses of asynchronous updates do not vary")
+        return [], TestResult(None, "the losses of asynchronous updates do not vary")
     if not all(several):
-        return [], Test(None, "a run has recorded no losses")
+        return [], TestResult(None, "a run has recorded no losses")
     shares = [float(np.std(ratios)) / reference for ratios in several]
-    p = statistics.differs_in_spread(every, others)
-    worst = max(statistics.differs_in_spread(ratios, others) for ratios in several)
+    p = statistics.brown_forsythe_p(every, others)
+    worst = max(statistics.brown_forsythe_p(ratios, others) for ratios in several)
     why = (
         f"Brown-Forsythe, {len(every):,} and {len(others):,} pairs: p {p_value(p)},"
         f" must be < 0.001; of one run {p_value(worst)} at most, must be < 0.05"
     )
     holds = p < statistics.LEVEL and worst < statistics.FEW_LEVEL and max(shares) < 1
-    return shares, Test(holds, why)
+    return shares, TestResult(holds, why)
 
 
 # Who sets the pace where one worker is slowed.
@@ -287,22 +295,23 @@ def _paces(run: RunFigures) -> tuple[list[float], list[float]]:
     return mine, theirs
 
 
-def _slowest_sets_pace(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def _slowest_sets_pace(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """The others' pace as a multiple of the slowed worker's; in step it is 1, to a tenth."""
     return _paces_differ(
         [_paces(run) for run in runs[claim.role]],
         lambda mine, theirs: max(
-            statistics.larger(theirs, mine, 1 / _SAME), statistics.larger(mine, theirs, 1 / _SAME)
+            statistics.wilcoxon_p(theirs, mine, 1 / _SAME),
+            statistics.wilcoxon_p(mine, theirs, 1 / _SAME),
         ),
         "both ways, within 10%",
     )
 
 
-def _others_run_ahead(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def _others_run_ahead(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """The same asynchronously: they are faster by half at least."""
     return _paces_differ(
         [_paces(run) for run in runs[claim.role]],
-        lambda mine, theirs: statistics.larger(theirs, mine, _AHEAD),
+        lambda mine, theirs: statistics.wilcoxon_p(theirs, mine, _AHEAD),
         "over 1.5 times",
     )
 
@@ -311,16 +320,16 @@ def _paces_differ(
     several: Sequence[tuple[list[float], list[float]]],
     p_of: Callable[[list[float], list[float]], float],
     what: str,
-) -> tuple[list[float], Test]:
+) -> tuple[list[float], TestResult]:
     """Each run's median ratio, and the test; the run with the highest p decides."""
     ratios = [float(np.median(np.divide(theirs, mine))) for mine, theirs in several if mine]
     fewest = min(len(mine) for mine, _ in several)
     if fewest < _LEAST_EPOCHS:
         why = f"{fewest} epochs beside a worker that was slowed, and the test needs {_LEAST_EPOCHS}"
-        return ratios, Test(None, why)
+        return ratios, TestResult(None, why)
     p = max(p_of(mine, theirs) for mine, theirs in several)
     epochs = sum(len(mine) for mine, _ in several)
-    return ratios, Test(
+    return ratios, TestResult(
         p < _PACE_LEVEL,
         f"Wilcoxon, {what}, {epochs} epochs: p {p_value(p)} at most, must be < 0.01",
     )
@@ -335,13 +344,13 @@ LOSS: Final = "test loss"
 STALENESS: Final = "staleness"
 
 
-def _stale_harm(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def _stale_harm(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """The loss with stale gradients as a multiple of the loss without, a pair."""
     harms = _harms(claim.keys["pair"], runs)
     return _above_zero([harms[seed] for seed in sorted(harms)], runs)
 
 
-def _stale_cure(claim: Claim, runs: Runs) -> tuple[list[float], Test]:
+def _stale_cure(claim: Claim, runs: Runs) -> tuple[list[float], TestResult]:
     """How many times less the loss rises where the pair has a smaller rate, or batch."""
     plain, cured = _harms(claim.keys["pair"], runs), _harms(claim.keys["cured"], runs)
     return _above_zero([plain[s] - cured[s] for s in sorted(plain.keys() & cured.keys())], runs)
@@ -359,18 +368,20 @@ def _losses(runs: Sequence[RunFigures]) -> dict[int, float]:
     return {seed: loss for seed, loss in found.items() if seed is not None and 0 < loss < math.inf}
 
 
-def _above_zero(logs: Sequence[float], runs: Runs) -> tuple[list[float], Test]:
+def _above_zero(logs: Sequence[float], runs: Runs) -> tuple[list[float], TestResult]:
     """Whether the mean of logarithms is above 0; the values are shown as factors."""
     factors = [float(each) for each in np.exp(logs)]
     fresh = _fresh(runs)
     if fresh is not None:
-        return factors, Test(None, f"the gradients of run {fresh.run_id} were not stale")
+        return factors, TestResult(None, f"the gradients of run {fresh.run_id} were not stale")
     if len(logs) < LEAST_RUNS:
         pairs = counted(len(logs), "pair")
-        return factors, Test(None, f"{pairs} of runs with the same seed, of {LEAST_RUNS} needed")
-    p = statistics.above_zero(logs)
+        return factors, TestResult(
+            None, f"{pairs} of runs with the same seed, of {LEAST_RUNS} needed"
+        )
+    p = statistics.ttest_p(logs)
     why = f"Student's t, {len(logs)} seeds: p {p_value(p)}, must be < {statistics.FEW_LEVEL}"
-    return factors, Test(p < statistics.FEW_LEVEL, why)
+    return factors, TestResult(p < statistics.FEW_LEVEL, why)
 
 
 def _fresh(runs: Runs) -> RunFigures | None:
@@ -386,7 +397,7 @@ def _fresh(runs: Runs) -> RunFigures | None:
     )
 
 
-_TESTS: Final[Mapping[str, Callable[[Claim, Runs], tuple[list[float], Test]]]] = {
+_TESTS: Final[Mapping[str, Callable[[Claim, Runs], tuple[list[float], TestResult]]]] = {
     "global_varies": _global_varies,
     "global_pattern": _global_pattern,
     "last_tests_best": _last_tests_best,

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Final
 
 from lab.reproduce.claims import WHOLE, Recipe, Source
-from lab.reproduce.figures import RunFigures
+from lab.reproduce.run_metrics import RunFigures
 from lab.sweep.grid import Point
-from lab.task.experiments import EXPERIMENTS
-from lab.task.faults import parse
-from lab.task.when import When, parse_when
+from lab.task.protocol.experiments import EXPERIMENTS
+from lab.task.protocol.faults import parse
+from lab.task.protocol.trigger import Trigger, parse_trigger
 
 MODES: Final[Mapping[str, str]] = {
     "async": "async",
@@ -28,7 +28,7 @@ MODES: Final[Mapping[str, str]] = {
 _ROLE: Final = "run"
 
 
-def spec_of(recipe: Recipe, *, quick: bool) -> Recipe:
+def recipe_for(recipe: Recipe, *, quick: bool) -> Recipe:
     """How the runs of a role are made: as the recipe says, or quickly."""
     if not quick:
         return recipe
@@ -63,7 +63,7 @@ def role_of_run(run: RunFigures, source: Source) -> str | None:
     A run of any other role must match its recipe: another slowdown gives other results.
     """
     try:
-        start = _moments(run.start)
+        start = _start_times(run.start)
         faults = frozenset(map(parse, run.faults))
     except ValueError:  # a run.json that no lab has written
         return None
@@ -76,17 +76,17 @@ def role_of_run(run: RunFigures, source: Source) -> str | None:
             fits = not faults and not any(when.seconds is not None for when in start.values())
         else:
             fits = (
-                start == _moments(recipe.start)
+                start == _start_times(recipe.start)
                 and faults == frozenset(map(parse, recipe.faults))
-                and any(_has_flags(run, spec_of(recipe, quick=quick)) for quick in (False, True))
+                and any(_has_flags(run, recipe_for(recipe, quick=quick)) for quick in (False, True))
             )
         if fits:
             return role
     return None
 
 
-def _moments(start: Mapping[str, str]) -> dict[str, When]:
-    return {task: parse_when(moment) for task, moment in start.items()}
+def _start_times(start: Mapping[str, str]) -> dict[str, Trigger]:
+    return {task: parse_trigger(moment) for task, moment in start.items()}
 
 
 def _has_flags(run: RunFigures, recipe: Recipe) -> bool:

@@ -45,7 +45,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Variance:
     """A variance, and how well it is known.
 
     Attributes:
@@ -57,7 +57,7 @@ class Spread:
     freedom: float
 
 
-def around(middle: float, *parts: Spread) -> Interval:
+def prediction_interval(middle: float, *parts: Variance) -> Interval:
     """The interval in which a further value lies with `CONFIDENCE`.
 
     Args:
@@ -81,7 +81,7 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     return Interval(middle - half, middle + half)
 
 
-def two_way(table: Numbers) -> tuple[Spread, Spread]:
+def variance_components(table: Numbers) -> tuple[Variance, Variance]:
     """Split a table's spread: what rows do to a value, and what columns and chance do.
 
     The model of a two-way layout with random effects and one value in each cell: the mean squares
@@ -103,29 +103,29 @@ def two_way(table: Numbers) -> tuple[Spread, Spread]:
         (rows - 1) * (columns - 1)
     )
     freedom = (of_columns + (rows - 1) * of_rest) ** 2 / parts if parts else columns - 1
-    return Spread(float(np.var(by_row, ddof=1)), rows - 1), Spread(within, freedom)
+    return Variance(float(np.var(by_row, ddof=1)), rows - 1), Variance(within, freedom)
 
 
-def above_zero(values: Sequence[float]) -> float:
+def ttest_p(values: Sequence[float]) -> float:
     """The p of Student's t-test that a mean is above 0; one-sided, for three values and more."""
     if np.ptp(values) == 0:
         return 0.0 if values[0] > 0 else 1.0
     return float(stats.ttest_1samp(values, 0, alternative="greater").pvalue)
 
 
-def most(some: int, every: int) -> float:
+def binomial_p(some: int, every: int) -> float:
     """The p of the exact binomial test that more than half of them are so; one-sided."""
     return float(stats.binomtest(some, every, 0.5, alternative="greater").pvalue)
 
 
-def differs_in_spread(some: Sequence[float], others: Sequence[float]) -> float:
+def brown_forsythe_p(some: Sequence[float], others: Sequence[float]) -> float:
     """The p of Brown's and Forsythe's test that two samples have the same spread; two-sided."""
     if np.ptp(some) == 0 and np.ptp(others) == 0:
         return 1.0
     return float(stats.levene(some, others, center="median").pvalue)
 
 
-def uniform(tables: Sequence[Sequence[int]]) -> float:
+def chi2_p(tables: Sequence[Sequence[int]]) -> float:
     """The p of Pearson's test that in each table all classes are equally frequent, taken together.
 
     Args:
@@ -139,7 +139,7 @@ def uniform(tables: Sequence[Sequence[int]]) -> float:
     return float(stats.chi2.sf(total, freedom)) if freedom else 1.0
 
 
-def larger(some: Sequence[float], others: Sequence[float], factor: float = 1.0) -> float:
+def wilcoxon_p(some: Sequence[float], others: Sequence[float], factor: float = 1.0) -> float:
     """The p of Wilcoxon's test that pairs of values have a ratio above `factor`; one-sided."""
     logs = np.log(np.asarray(some) / np.asarray(others)) - math.log(factor)
     if not logs.any():
@@ -147,6 +147,6 @@ def larger(some: Sequence[float], others: Sequence[float], factor: float = 1.0) 
     return float(stats.wilcoxon(logs, alternative="greater").pvalue)
 
 
-def differ(some: Sequence[float], others: Sequence[float]) -> float:
+def mannwhitney_p(some: Sequence[float], others: Sequence[float]) -> float:
     """The p of Mann's and Whitney's test that neither sample tends to larger values; two-sided."""
     return float(stats.mannwhitneyu(some, others).pvalue)

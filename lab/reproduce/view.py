@@ -15,21 +15,21 @@ from rich.text import Text
 
 from lab.formatting import band, compared, mean_of_runs
 from lab.reproduce.claims import GROUPS, Group, Source
-from lab.reproduce.judge import Verdict, Word
+from lab.reproduce.evaluate import ClaimResult, ClaimStatus
 from lab.run.tables import Cell, table_of
-from lab.task.text import visible
+from lab.task.protocol.text import visible
 
 _STYLES: Final = {
-    Word.PASS: "green",
-    Word.OUTSIDE_BAND: "bold red",
-    Word.TOO_GOOD: "bold red",
-    Word.INSUFFICIENT_RUNS: "yellow",
-    Word.NOT_COMPARABLE: "dim",
+    ClaimStatus.PASS: "green",
+    ClaimStatus.OUTSIDE_BAND: "bold red",
+    ClaimStatus.TOO_GOOD: "bold red",
+    ClaimStatus.INSUFFICIENT_RUNS: "yellow",
+    ClaimStatus.NOT_COMPARABLE: "dim",
 }
 _CLAIM: Final = 26
 
 
-def verdicts_table(verdicts: Sequence[Verdict]) -> Table:
+def verdicts_table(verdicts: Sequence[ClaimResult]) -> Table:
     """A row for each claim: the source's value, ours with its interval, the band, the verdict.
 
     The place in the source stands below the first of the claims that it makes.
@@ -40,13 +40,13 @@ def verdicts_table(verdicts: Sequence[Verdict]) -> Table:
     return table_of(heads, (_row(*pair) for pair in zip(verdicts, shown, strict=True)))
 
 
-def grouped(verdicts: Sequence[Verdict]) -> dict[Group, list[Verdict]]:
+def grouped(verdicts: Sequence[ClaimResult]) -> dict[Group, list[ClaimResult]]:
     """The verdicts by what they count as; groups without a verdict are left out."""
     found = {group: [each for each in verdicts if each.group == group] for group in GROUPS}
     return {group: members for group, members in found.items() if members}
 
 
-def notes(verdicts: Sequence[Verdict]) -> list[str]:
+def notes(verdicts: Sequence[ClaimResult]) -> list[str]:
     """A line for each limit that claims have: `loss.worker-0.epoch-9 and 14 more: weak: …`."""
     found: dict[str, list[str]] = {}
     for verdict in verdicts:
@@ -59,23 +59,23 @@ def _several(claims: Sequence[str]) -> str:
     return f"{claims[0]}{f' and {len(claims) - 1} more' * (len(claims) > 1)}"
 
 
-def reasons(verdicts: Sequence[Verdict]) -> list[str]:
+def reasons(verdicts: Sequence[ClaimResult]) -> list[str]:
     """A line for each reason why claims do not pass."""
-    groups: dict[tuple[Word, str], list[str]] = {}
+    groups: dict[tuple[ClaimStatus, str], list[str]] = {}
     for verdict in verdicts:
-        if verdict.verdict is not Word.PASS:
+        if verdict.verdict is not ClaimStatus.PASS:
             groups.setdefault((verdict.verdict, verdict.why), []).append(verdict.claim)
-    return [f"{_several(claims)}: {word}: {why}" for (word, why), claims in groups.items()]
+    return [f"{_several(claims)}: {argument}: {why}" for (argument, why), claims in groups.items()]
 
 
-def counts(verdicts: Sequence[Verdict]) -> str:
+def counts(verdicts: Sequence[ClaimResult]) -> str:
     """`48 PASS, 2 OUTSIDE_BAND`."""
     found = Counter(verdict.verdict for verdict in verdicts)
-    return ", ".join(f"{found[word]} {word}" for word in Word if found[word])
+    return ", ".join(f"{found[argument]} {argument}" for argument in ClaimStatus if found[argument])
 
 
-def _row(verdict: Verdict, place: str) -> list[Cell]:
-    word = verdict.verdict
+def _row(verdict: ClaimResult, place: str) -> list[Cell]:
+    argument = verdict.verdict
     claim = Text("\n".join(visible(line) for line in _wrapped(verdict.words)))
     if place:
         claim.append("\n" + "\n".join(visible(line) for line in _wrapped(place)), style="dim")
@@ -85,16 +85,16 @@ def _row(verdict: Verdict, place: str) -> list[Cell]:
         _ours(verdict),
         "" if verdict.band is None else band(verdict.band.low, verdict.band.high),
         # Its parts below each other: whole, the longest would be a fifth of the table.
-        Text("_\n".join(word.split("_")), style=_STYLES[word]),
+        Text("_\n".join(argument.split("_")), style=_STYLES[argument]),
     ]
 
 
-def _wrapped(words: str) -> list[str]:
+def _wrapped(arguments: str) -> list[str]:
     """Lines that the first column has room for."""
-    return textwrap.wrap(words, _CLAIM, break_long_words=False, break_on_hyphens=False) or [""]
+    return textwrap.wrap(arguments, _CLAIM, break_long_words=False, break_on_hyphens=False) or [""]
 
 
-def _ours(verdict: Verdict) -> Text:
+def _ours(verdict: ClaimResult) -> Text:
     ours = verdict.ours
     if ours.mean is None:
         return Text()
@@ -104,7 +104,7 @@ def _ours(verdict: Verdict) -> Text:
     return Text(mean_of_runs(ours.mean, ours.low, ours.high, ours.n) + unit)
 
 
-def as_json(source: Source, verdicts: Sequence[Verdict], runs: Sequence[str]) -> dict[str, Any]:
+def as_json(source: Source, verdicts: Sequence[ClaimResult], runs: Sequence[str]) -> dict[str, Any]:
     """All verdicts, how many there are of each in each group, and the runs that they are about."""
     counts = {group: Counter(v.verdict for v in verdicts if v.group == group) for group in GROUPS}
     return {
@@ -117,12 +117,12 @@ def as_json(source: Source, verdicts: Sequence[Verdict], runs: Sequence[str]) ->
     }
 
 
-def path_of(home: Path, source: Source) -> Path:
+def path_of(store: Path, source: Source) -> Path:
     """A file that is not there yet: `reproduce-book-async-20261122-0810.json`."""
     stem = f"reproduce-{source.name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    found = home / f"{stem}.json"
+    found = store / f"{stem}.json"
     count = 1
     while found.exists():
         count += 1
-        found = home / f"{stem}-{count}.json"
+        found = store / f"{stem}-{count}.json"
     return found

@@ -18,14 +18,13 @@ from typing import Final, Self
 from lab.backends import Chunk, Environment
 from lab.errors import LabError
 from lab.run import lifecycle
-from lab.run.printed import PrintedLines
+from lab.run.program_output import PrintedLines
 from lab.run.progress import LineReader
-from lab.run.run_info import Left
+from lab.run.run_info import Uncollected
 from lab.run.store import OpenRun, read_statuses
-from lab.task import frames
-from lab.task.files import replacing
-from lab.task.protocol import TASK, TaskStatus
-from lab.task.states import State
+from lab.task.protocol import TASK, TaskStatus, framing
+from lab.task.protocol.files import atomic_writer
+from lab.task.protocol.states import State
 
 RESERVED: Final = frozenset(
     {
@@ -99,12 +98,12 @@ class Collector:
     root: Path
     on_append: Callable[[str, bytes], None] = lambda _path, _data: None
     on_replace: Callable[[str, bytes], None] = lambda _path, _data: None
-    left: dict[str, Left] = field(default_factory=dict)
+    left: dict[str, Uncollected] = field(default_factory=dict)
     _sizes: dict[str, int] = field(default_factory=dict)
     _folders: set[Path] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._sizes.update(sizes_at_home(self.root))
+        self._sizes.update(collected_sizes(self.root))
 
     def offsets(self) -> Mapping[str, int]:
         """Path → bytes that are collected."""
@@ -121,10 +120,10 @@ class Collector:
         if path in self.left:
             return
         if chunk.fault:
-            self.left[path] = Left(path, chunk.fault, chunk.kept)
+            self.left[path] = Uncollected(path, chunk.fault, chunk.kept)
             return
         if not is_safe(path):
-            self.left[path] = Left(path, "the name belongs to lab", kept=True)
+            self.left[path] = Uncollected(path, "the name belongs to lab", kept=True)
             return
         try:
             if chunk.offset is None:
@@ -135,11 +134,11 @@ class Collector:
             if error.errno in _FAULTS_OF_THE_DISK:
                 raise
             reason = (error.strerror or str(error)).lower()
-            self.left[path] = Left(path, f"it cannot be written: {reason}", kept=True)
+            self.left[path] = Uncollected(path, f"it cannot be written: {reason}", kept=True)
 
     def _replace(self, path: str, data: bytes) -> None:
         target = self._prepare(path)
-        with replacing(target, durable=False) as file:
+        with atomic_writer(target, durable=False) as file:
             file.write(data)
         if PurePosixPath(path).parts[0] != REPLACED:
             self._sizes[path] = len(data)
@@ -176,7 +175,7 @@ class Collector:
 def is_safe(path: str) -> bool:
     """Whether a path that a run sent stays in its directory and overwrites nothing of ours."""
     first = PurePosixPath(path).parts[:1]
-    return frames.is_safe(path) and not first[0].startswith(".") and first[0] not in RESERVED
+    return framing.is_safe(path) and not first[0].startswith(".") and first[0] not in RESERVED
 
 
 def task_of(path: str, directory: str, suffix: str) -> str | None:
@@ -188,7 +187,7 @@ def task_of(path: str, directory: str, suffix: str) -> str | None:
     return None
 
 
-def sizes_at_home(root: Path) -> dict[str, int]:
+def collected_sizes(root: Path) -> dict[str, int]:
     """Path → size of every file of the run that is collected."""
     found = {}
     for folder, folders, names in os.walk(root):
@@ -300,7 +299,7 @@ def collect(
     feed = _Feed(run, view)
     feed.replay()
     collector = Collector(run.directory.path, feed.append, feed.replace)
-    for chunk in environment.ship(
+    for chunk in environment.stream(
         run.run_id, collector.offsets(), follow=follow, all_sizes=all_sizes, rest=rest
     ):
         if chunk is not None:
@@ -336,7 +335,7 @@ def follow(
             collect(run, environment, view, follow=True, tick=tick)
         except LabError as error:
             gone = lifecycle.has_gone(environment)
-            now = sum(sizes_at_home(run.directory.path).values())
+            now = sum(collected_sizes(run.directory.path).values())
             if not gone and now == before:
                 raise
             before = now

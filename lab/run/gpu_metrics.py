@@ -22,7 +22,7 @@ from lab.gpu import NvmlError
 from lab.run.progress import read_records
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.files import append_whole
+from lab.task.protocol.files import append_whole
 from lab.threads import signals_blocked
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ PATIENCE_S: Final = 2.0
 _LONGEST_LINE: Final = 4096
 
 
-class Cards(Protocol):
+class Gpus(Protocol):
     """Cards that are open."""
 
     def sample(self) -> Sequence[Sample]:
         """What each of them does now."""
 
 
-Open = Callable[[Sequence[str]], AbstractContextManager[Cards]]
+Open = Callable[[Sequence[str]], AbstractContextManager[Gpus]]
 """Opens cards by their device ids."""
 
 
@@ -64,7 +64,7 @@ Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class GpuFigures:
     """The cards of one task over a run; what no card told is None.
 
     Attributes:
@@ -80,48 +80,48 @@ class Figures:
     power_w: float | None
 
 
-NO_FIGURES: Final = Figures(None, None, None)
+NO_FIGURES: Final = GpuFigures(None, None, None)
 """Of a task that holds no card, or whose cards nobody sampled."""
 
 
-def cards_of(info: RunInfo) -> dict[str, tuple[str, ...]]:
+def gpus_of(info: RunInfo) -> dict[str, tuple[str, ...]]:
     """Task → device ids of those of its cards that can be sampled; tasks without one are left out.
 
     An index names a card of some box, not of this one: only UUIDs count.
     """
     found = {}
     for row in info.tasks:
-        cards = tuple(gpu for gpu in row.get("gpus", ()) if not gpu.isdecimal())
-        if cards:
-            found[str(row["task"])] = cards
+        gpus = tuple(gpu for gpu in row.get("gpus", ()) if not gpu.isdecimal())
+        if gpus:
+            found[str(row["task"])] = gpus
     return found
 
 
 def lines_of(
-    moment: float, samples: Iterable[Sample], cards: Mapping[str, Sequence[str]]
+    moment: float, samples: Iterable[Sample], gpus: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
     """The lines of one moment, task by task: one for each card and each task that holds it.
 
     Args:
         moment: When the samples were taken, in seconds since the epoch.
         samples: One for each card that answered; of another one a line says nothing but that.
-        cards: Task → device ids of its cards.
+        gpus: Task → device ids of its cards.
     """
-    by_card = {sample.device_id: sample for sample in samples}
-    held = [card for each in cards.values() for card in each]
+    by_gpu = {sample.device_id: sample for sample in samples}
+    held = [gpu for each in gpus.values() for gpu in each]
     lines = []
-    for task, each in cards.items():
-        for card in each:
-            sample = by_card.get(card)
+    for task, each in gpus.items():
+        for device_id in each:
+            sample = by_gpu.get(device_id)
             line: dict[str, Any] = {
                 "time_unix": round(moment, 3),
                 "task": task,
-                "gpu": card,
+                "gpu": device_id,
                 "utilisation": sample and sample.utilisation,
                 "memory_used_bytes": sample and sample.memory_used_bytes,
                 "power_w": sample and sample.power_w,
             }
-            if held.count(card) > 1:
+            if held.count(device_id) > 1:
                 line["shared"] = True
             lines.append(line)
     return lines
@@ -136,7 +136,7 @@ def use_now(lines: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     return {task: sum(values) / len(values) for task, values in found.items()}
 
 
-def read_figures(path: Path, trained: Mapping[str, Span | None]) -> dict[str, Figures]:
+def read_figures(path: Path, trained: Mapping[str, Span | None]) -> dict[str, GpuFigures]:
     """Fold `gpu.jsonl`, line by line; a file that is missing is an empty one.
 
     Args:
@@ -148,7 +148,7 @@ def read_figures(path: Path, trained: Mapping[str, Span | None]) -> dict[str, Fi
 
 def figures(
     records: Iterable[Mapping[str, Any]], trained: Mapping[str, Span | None]
-) -> dict[str, Figures]:
+) -> dict[str, GpuFigures]:
     """Task → its figures, for every task that has a sample; a pure function.
 
     Args:
@@ -192,10 +192,10 @@ class _Task:
         if memory is not None:
             self.memory_bytes = max(int(memory), self.memory_bytes or 0)
 
-    def figures(self) -> Figures:
+    def figures(self) -> GpuFigures:
         utilisation = _mean(self.training.utilisation or self.always.utilisation)
         power_w = _mean(self.training.power_w or self.always.power_w)
-        return Figures(utilisation, self.memory_bytes, power_w)
+        return GpuFigures(utilisation, self.memory_bytes, power_w)
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -231,7 +231,7 @@ def _share(value: object) -> float | None:
 
 
 @contextmanager
-def watched(run: RunDir, info: RunInfo, view: View) -> Iterator[None]:
+def sampled(run: RunDir, info: RunInfo, view: View) -> Iterator[None]:
     """Sample the cards of a run until the block ends; nothing at all where it holds none.
 
     Args:
@@ -240,14 +240,14 @@ def watched(run: RunDir, info: RunInfo, view: View) -> Iterator[None]:
         view: Receives the newest figures, and one notice if sampling has to end early; from
             another thread.
     """
-    cards = cards_of(info)
-    if not cards or info.state.ended:
+    gpus = gpus_of(info)
+    if not gpus or info.state.ended:
         yield
         return
     end = threading.Event()
     thread = threading.Thread(
         target=sample_until,
-        args=(end, run.gpu_samples, cards, view),
+        args=(end, run.gpu_samples, gpus, view),
         name="lab-telemetry",
         daemon=True,
     )
@@ -263,7 +263,7 @@ def watched(run: RunDir, info: RunInfo, view: View) -> Iterator[None]:
 def sample_until(
     end: End,
     path: Path,
-    cards: Mapping[str, Sequence[str]],
+    gpus: Mapping[str, Sequence[str]],
     view: View,
     *,
     opened: Open | None = None,
@@ -275,25 +275,25 @@ def sample_until(
     Args:
         end: When to stop; a sample that is under way then is not written.
         path: The file; it is made with the first sample.
-        cards: Task → device ids of its cards.
+        gpus: Task → device ids of its cards.
         view: Receives each moment's figures, and one notice where sampling ends early.
         opened: Opens the cards; by default through NVML.
         clock: Seconds since the epoch.
         monotonic: Seconds that never run back.
     """
-    ids = tuple(dict.fromkeys(card for each in cards.values() for card in each))
+    ids = tuple(dict.fromkeys(gpu for each in gpus.values() for gpu in each))
     try:
-        with (opened or _nvml)(ids) as open_cards:
+        with (opened or _nvml)(ids) as open_gpus:
             due, answered = monotonic(), False
             while not end.is_set():
-                moment, samples = clock(), open_cards.sample()
+                moment, samples = clock(), open_gpus.sample()
                 if end.is_set():
                     return
                 answered = answered or bool(samples)
                 if not answered:  # the containers run on another box, for one
                     view.notice("no GPU telemetry: this box has none of the run's cards")
                     return
-                lines = lines_of(moment, samples, cards)
+                lines = lines_of(moment, samples, gpus)
                 append_lines(path, lines)
                 view.gpus(use_now(lines))
                 due = next_due(due, monotonic())
@@ -337,7 +337,7 @@ def _cut_half_line(descriptor: int) -> int:
     return size
 
 
-def _nvml(device_ids: Sequence[str]) -> AbstractContextManager[Cards]:
+def _nvml(device_ids: Sequence[str]) -> AbstractContextManager[Gpus]:
     from lab.gpu.sampler import Sampler  # noqa: PLC0415  (NVML only for runs that hold a card)
 
     return Sampler(device_ids)

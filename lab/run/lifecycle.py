@@ -15,10 +15,10 @@ from lab.run.run_info import RunInfo
 from lab.run.store import OpenRun, read_statuses
 from lab.run.summarize import sum_up
 from lab.run.summary import Summary, write_summary
-from lab.task.appending import Written
-from lab.task.policy import outcome
+from lab.task.agent.appender import AppendedContent
 from lab.task.protocol import Request, TaskStatus
-from lab.task.states import State, run_state
+from lab.task.protocol.policy import outcome
+from lab.task.protocol.states import State, run_state
 
 
 def record_environment(run: OpenRun, environment: Environment) -> None:
@@ -93,7 +93,7 @@ def _altered(run: OpenRun, statuses: Mapping[str, TaskStatus]) -> str | None:
         path = run.directory.records(task)
         if not status.records_sha256 or f"tasks/{path.name}" in left:
             continue
-        written = Written.of(path)
+        written = AppendedContent.of(path)
         if written.sha256 != status.records_sha256:
             return task
     return None
@@ -120,10 +120,10 @@ def verdict(info: RunInfo, statuses: Mapping[str, TaskStatus]) -> tuple[State, s
     names = [name for name in info.task_names() if name in statuses]
     if not all_ended(info, statuses):
         return state_under_way(info, statuses), info.reason
-    state, guilty = outcome(info, {name: statuses[name] for name in names})
+    state, failed = outcome(info, {name: statuses[name] for name in names})
     if state is State.SUCCEEDED:
         return state, ""
-    first = statuses[guilty[0]]
+    first = statuses[failed[0]]
     return state, first.reason if state is State.CANCELLED else f"{first.task} {explain(first)}"
 
 

@@ -16,11 +16,11 @@ from lab.errors import InputError
 from lab.placement.plan import Plan
 from lab.run.program import OwnProgram
 from lab.run.run_info import RunInfo, TaskRow, parameters_of
-from lab.run.standing import Standing
+from lab.run.status import RunStatus
 from lab.run.store import RunDir
-from lab.task.checkpoints import copy_checkpoints, global_end, has_checkpoint
-from lab.task.experiments import Experiment, registered, with_seed
 from lab.task.protocol import RunSpec, new_run_id
+from lab.task.protocol.checkpoints import copy_checkpoints, global_end, has_checkpoint
+from lab.task.protocol.experiments import Experiment, registered, with_seed
 
 _PACKAGES: Final = ("tensorflow", "tensorflow-cpu", "numpy", "docker", "pyroute2")
 _GIT_TIMEOUT_S: Final = 10
@@ -47,7 +47,7 @@ class Submission:
     resumes: RunDir | None = None
 
 
-def prepare(submission: Submission, home: Path) -> RunDir:
+def prepare(submission: Submission, store: Path) -> RunDir:
     """Create `runs/<id>/run.json`, before anything starts.
 
     Raises:
@@ -72,11 +72,11 @@ def prepare(submission: Submission, home: Path) -> RunDir:
         plan=asdict(plan),
         git=git_state(submission.root),
         versions=versions(),
-        epoch_workers=workers_of(old) if old else 0,
+        epoch_workers=epoch_workers(old) if old else 0,
         started_unix=time.time(),
         **parameters_of(spec),
     )
-    run = RunDir(home / info.run_id)
+    run = RunDir(store / info.run_id)
     run.create(info)
     try:
         if submission.program is not None:
@@ -100,7 +100,7 @@ def _place(plan: Plan) -> Iterator[TaskRow]:
 
 
 def check_resumable(
-    run: RunDir, wanted: Experiment, data_dir: str | None, stands: Standing
+    run: RunDir, wanted: Experiment, data_dir: str | None, stands: RunStatus
 ) -> RunInfo:
     """See that a run can be resumed from.
 
@@ -141,7 +141,7 @@ def check_resumable(
     return info
 
 
-def end_of(
+def resumed_end(
     info: RunInfo, parameters: Mapping[str, Any], training_images: Callable[[], int]
 ) -> Sequence[str]:
     """The arguments that let a program end where the run would have ended that it resumes from.
@@ -151,15 +151,15 @@ def end_of(
         parameters: The program's flags by name, as they are now.
         training_images: Counts the training images.
     """
-    return global_end(parameters, workers_of(info), training_images)
+    return global_end(parameters, epoch_workers(info), training_images)
 
 
-def workers_of(info: RunInfo) -> int:
+def epoch_workers(info: RunInfo) -> int:
     """The number of workers whose epochs make the end of a run and of those resumed from it."""
     return info.epoch_workers or len(info.cluster.get("worker", ()))
 
 
-def inherited(info: RunInfo, own: Mapping[str, Any]) -> tuple[str, ...]:
+def inherited_args(info: RunInfo, own: Mapping[str, Any]) -> tuple[str, ...]:
     """The arguments of a run for those that resume from it.
 
     Its end by the global step is left out where the user counts in epochs or batches anew.
@@ -171,7 +171,7 @@ def inherited(info: RunInfo, own: Mapping[str, Any]) -> tuple[str, ...]:
     args = info.spec.args
     if not own.keys() & {"epochs", "batch_size"}:
         return args
-    return tuple(word for word in args if not word.startswith("--global_steps="))
+    return tuple(argument for argument in args if not argument.startswith("--global_steps="))
 
 
 def versions() -> dict[str, str]:
@@ -194,8 +194,8 @@ def git_state(root: Path) -> dict[str, Any] | None:
     return {"commit": commit, "dirty": changes is None or bool(changes)}
 
 
-def _git(root: Path, *words: str) -> str | None:
-    command = ["git", "-C", str(root), *words]
+def _git(root: Path, *arguments: str) -> str | None:
+    command = ["git", "-C", str(root), *arguments]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_GIT_TIMEOUT_S

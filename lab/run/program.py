@@ -13,8 +13,8 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.run.python_source import SUFFIX, Conversion, check_syntax, cluster_flags
-from lab.task.protocol import Entry, RunSpec
-from lab.task.text import short
+from lab.task.protocol import RunSpec, TaskProgram
+from lab.task.protocol.text import short
 
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 64 << 20
@@ -50,7 +50,7 @@ class OwnProgram:
     name: str
     files: tuple[Path, ...]
     cluster_flags: tuple[str, ...]
-    programs: Mapping[str, Entry] = field(default_factory=dict)
+    programs: Mapping[str, TaskProgram] = field(default_factory=dict)
     data: tuple[Path, ...] = ()
     converted: Mapping[Path, Conversion] = field(default_factory=dict)
 
@@ -88,21 +88,21 @@ class OwnProgram:
             yield f"{file}: converted from Python 2: {conversion}"
 
 
-def names_a_program(word: str) -> bool:
+def names_a_program(argument: str) -> bool:
     """Whether a word on the command line is a program's path, and no experiment's name."""
-    return word.endswith(SUFFIX) or "/" in word or _FOR_A_TASK.match(word) is not None
+    return argument.endswith(SUFFIX) or "/" in argument or _FOR_A_TASK.match(argument) is not None
 
 
-def user_path(word: str) -> Path:
+def user_path(argument: str) -> Path:
     """A path as a user types it: `~` is the home directory, as far as there is such a user."""
-    return Path(os.path.expanduser(word))  # noqa: PTH111  (pathlib raises where there is none)
+    return Path(os.path.expanduser(argument))  # noqa: PTH111  (pathlib raises where there is none)
 
 
-def read_program(word: str, *, listing: bool = False, argv: Sequence[str] = ()) -> OwnProgram:
+def read_program(argument: str, *, listing: bool = False, argv: Sequence[str] = ()) -> OwnProgram:
     """Find a program, or one for each task, and check it before anything starts.
 
     Args:
-        word: Its path; of several, `worker-0=a.py,worker-1=b.py`.
+        argument: Its path; of several, `worker-0=a.py,worker-1=b.py`.
         listing: Whether it is to run as it was printed: with its data files, and converted where
             it is written in Python 2.
         argv: The arguments for it, which may name data files.
@@ -111,7 +111,7 @@ def read_program(word: str, *, listing: bool = False, argv: Sequence[str] = ()) 
         InputError: It is missing, unreadable, not Python, or it or a module beside it that it
             imports has a syntax error; a data file cannot be copied.
     """
-    paths = _paths(word)
+    paths = _paths(argument)
     converted: dict[Path, Conversion] = {}
     trees: dict[Path, ast.Module] = {}
     for path in paths.values():
@@ -122,7 +122,7 @@ def read_program(word: str, *, listing: bool = False, argv: Sequence[str] = ()) 
     flags = {path: cluster_flags(trees[Path(path.name)]) for path in paths.values()}
     own = [Path(path.name) for path in paths.values()]
     beside = _beside(first.parent, trees)
-    several = {task: Entry(path.name, flags[path]) for task, path in paths.items() if task}
+    several = {task: TaskProgram(path.name, flags[path]) for task, path in paths.items() if task}
     return OwnProgram(
         folder=first.parent,
         program=",".join(f"{task}={each.program}" for task, each in several.items()) or first.name,
@@ -135,16 +135,16 @@ def read_program(word: str, *, listing: bool = False, argv: Sequence[str] = ()) 
     )
 
 
-def _paths(word: str) -> dict[str, Path]:
+def _paths(argument: str) -> dict[str, Path]:
     """Task to the path of its program; the task is "" where all have the same.
 
     Raises:
         InputError: The word does not fit, or the programs lie in several directories.
     """
-    if not _FOR_A_TASK.match(word):
-        return {"": user_path(word)}
+    if not _FOR_A_TASK.match(argument):
+        return {"": user_path(argument)}
     found: dict[str, Path] = {}
-    for part in _NEXT_TASK.split(word):
+    for part in _NEXT_TASK.split(argument):
         task, _, name = part.partition("=")
         if not name:
             raise InputError(f"{task}= names no program", f"write {task}=FILE{SUFFIX}")
@@ -210,7 +210,7 @@ def find_data_files(
         for node in ast.walk(program)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
-    names |= {part for word in argv for part in (word, word.partition("=")[2])}
+    names |= {part for argument in argv for part in (argument, argument.partition("=")[2])}
     files = sorted({Path(name) for name in names if _is_data(folder, Path(name))})
     _check_data(folder, files)
     return tuple(files)

@@ -11,8 +11,8 @@ from lab.config import Cluster, load_cluster
 from lab.errors import InputError
 from lab.run.program import OwnProgram, user_path
 from lab.run.python_source import check_syntax
-from lab.task.experiments import EXPERIMENTS, Experiment
-from lab.task.text import suggestion
+from lab.task.protocol.experiments import EXPERIMENTS, Experiment
+from lab.task.protocol.text import suggestion
 
 DEFAULT_CLUSTER: Final = "cluster.yaml"
 SCRIPTS: Final = "scripts"
@@ -24,21 +24,21 @@ CLIENT: Final = "client"
 """A job that trains on the servers of all others."""
 
 
-def cluster_path(given: str | None, word: str | None = None) -> Path:
+def cluster_path(given: str | None, argument: str | None = None) -> Path:
     """The description that is meant: the flag's, or `cluster.yaml` in this directory.
 
     Args:
         given: The value of `--cluster`.
-        word: The file that the command line names without the flag, where a command allows it.
+        argument: The file that the command line names without the flag, where a command allows it.
 
     Raises:
         InputError: There is none, or both are given and differ.
     """
-    if given is not None and word is not None and _real(given) != _real(word):
+    if given is not None and argument is not None and _real(given) != _real(argument):
         raise InputError(
-            f"two descriptions are given: {word} and --cluster {given}", "leave out one of them"
+            f"two descriptions are given: {argument} and --cluster {given}", "leave out one of them"
         )
-    given = word if given is None else given
+    given = argument if given is None else given
     path = Path(given or DEFAULT_CLUSTER)
     if given is None and not path.exists():
         raise InputError(
@@ -156,17 +156,17 @@ def check_jobs(wanted: Experiment, cluster: Cluster, description: Path, root: Pa
     fitting = next((path for path in among if _fits(path, wanted)), None)
     if missing:
         what = f"needs the job {missing[0]!r}, which {description} lacks"
-        mend = "add it under `jobs:`"
+        fix = "add it under `jobs:`"
     elif miscounted:
         job, count = miscounted[0], wanted.counts[miscounted[0]]
         there = len(cluster.jobs[job].on)
         what = f"needs {count} of the job {job!r}, and {description} has {there}"
-        mend = "change it under `jobs:`"
+        fix = "change it under `jobs:`"
     else:
         what = f"has no use for the job {idle[0]!r} of {description}"
-        mend = "take it out of `jobs:`"
-    mend = f"try --cluster {_relative(fitting)}" if fitting else mend
-    raise InputError(f"experiment {wanted.name!r} {what}", mend)
+        fix = "take it out of `jobs:`"
+    fix = f"try --cluster {_relative(fitting)}" if fitting else fix
+    raise InputError(f"experiment {wanted.name!r} {what}", fix)
 
 
 def check_program(wanted: Experiment, root: Path) -> None:

@@ -146,10 +146,10 @@ def _parse(folder: Path, file: Path, converted: dict[Path, Conversion] | None) -
     try:
         source = path.read_bytes()
     except FileNotFoundError:
-        mend = "check its path"
+        fix = "check its path"
         if "=" in str(path):
-            mend += f"; a task's own program is written worker-0=FILE{SUFFIX}"
-        raise InputError(f"no program {path}", mend) from None
+            fix += f"; a task's own program is written worker-0=FILE{SUFFIX}"
+        raise InputError(f"no program {path}", fix) from None
     except OSError as error:
         raise InputError(
             f"{path} cannot be read ({error.strerror})", "check the path and its permissions"

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, TypedDict, TypeVar
 
 from lab.strict_json import dump, parse
-from lab.task.experiments import defaults, hyperparameters, registered
 from lab.task.protocol import TASK, ClusterSpec, Request, RunSpec, chief_of, nested, task_names
-from lab.task.states import State
-from lab.task.text import short
+from lab.task.protocol.experiments import defaults, hyperparameters, registered
+from lab.task.protocol.states import State
+from lab.task.protocol.text import short
 
 FORMAT: Final = 2
 """The version of `run.json`; a reader refuses a later one.
@@ -34,7 +34,7 @@ class TaskRow(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Uncollected:
     """A file of a run that was not collected.
 
     Attributes:
@@ -101,7 +101,7 @@ class RunInfo:
     submitted_unix: float | None = None
     stopped_unix: float | None = None
     collected: bool = False
-    left: tuple[Left, ...] = ()
+    left: tuple[Uncollected, ...] = ()
     format: int = FORMAT
 
     @classmethod

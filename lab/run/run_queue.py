@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Backend, Environment, Say
-from lab.backends.locking import Busy, locked, state_directory
+from lab.backends import Backend, Environment, Notify
+from lab.backends.state import Busy, locked, state_directory
 from lab.errors import LabError
 from lab.run.collect import status_in
-from lab.run.whereabouts import under_way
+from lab.run.discovery import under_way
 
 _POLL_S: Final = 0.5
 _RUNS, _WAITS = "runs", "waits"
@@ -29,7 +29,7 @@ _FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(slots=True)
-class Turn:
+class Place:
     """A place in the queue of an environment.
 
     Attributes:
@@ -40,7 +40,7 @@ class Turn:
     project: str
     waited: bool
     _backend: Backend
-    _say: Say
+    _notify: Notify
     _ticket: Path
     _descriptor: int
 
@@ -71,7 +71,7 @@ class Turn:
             if now != shown:
                 name = f"run {now[0]}" if now[0] else "another command"
                 where = f"in environment {self.project!r}: position {place} in the queue"
-                self._say(f"waiting for {name} {where}")
+                self._notify(f"waiting for {name} {where}")
                 shown = now
             environment = None if ahead else self._backend.find(self.project)
             if environment is not None and other is not None:
@@ -124,14 +124,14 @@ class Turn:
 
 
 @contextmanager
-def turn(backend: Backend, project: str, *, wait: bool, say: Say) -> Iterator[Turn]:
+def turn(backend: Backend, project: str, *, wait: bool, notify: Notify) -> Iterator[Place]:
     """Have an environment's runs to oneself, among the commands of this user.
 
     Args:
         backend: Where the environment is, or is to be booted.
         project: Its name.
         wait: Wait for the runs that were asked for before; otherwise these are an error.
-        say: Receives the place in the queue, whenever it changes.
+        notify: Receives the place in the queue, whenever it changes.
 
     Raises:
         Busy: A run is ahead, and `wait` is not given.
@@ -146,11 +146,11 @@ def turn(backend: Backend, project: str, *, wait: bool, say: Say) -> Iterator[Tu
             "make room on it, or name another one in LAB_STATE",
         ) from error
     try:
-        mine = Turn(
+        mine = Place(
             project,
             waited=False,
             _backend=backend,
-            _say=say,
+            _notify=notify,
             _ticket=ticket,
             _descriptor=descriptor,
         )
@@ -218,7 +218,7 @@ def _follow(environment: Environment, run_id: str) -> None:
     """
     (request,) = (each for each in environment.runs() if each.run_id == run_id)
     going = set(request.tasks())
-    for chunk in environment.ship(run_id, {}, follow=True):
+    for chunk in environment.stream(run_id, {}, follow=True):
         if chunk is not None and not chunk.fault:
             status = status_in(chunk.path, chunk.data)
             if status is not None and status.state.ended:

@@ -15,8 +15,8 @@ from typing import Any, Final
 from lab.errors import InputError, LabError
 from lab.run.run_info import RunInfo, convert
 from lab.strict_json import parse
-from lab.task.files import read_regular, write_atomically
 from lab.task.protocol import RUN_ID, TaskStatus
+from lab.task.protocol.files import read_regular, write_atomically
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"
@@ -219,20 +219,20 @@ def runs_dir(given: str | None) -> Path:
     return path
 
 
-def all_runs(home: Path) -> list[RunDir]:
+def all_runs(store: Path) -> list[RunDir]:
     """Every run of a run store, oldest first; other directories are skipped.
 
     Runs whose `run.json` cannot be read come first, since their start is not known.
     """
-    return list(infos(home))
+    return list(infos(store))
 
 
-def infos(home: Path) -> dict[RunDir, RunInfo | None]:
+def infos(store: Path) -> dict[RunDir, RunInfo | None]:
     """Every run of a run store with its `run.json`, oldest first; None: that cannot be read."""
-    if not home.is_dir():
+    if not store.is_dir():
         return {}
     found: dict[RunDir, RunInfo | None] = {}
-    for path in home.iterdir():
+    for path in store.iterdir():
         run = RunDir(path)
         if run.info_path.is_file():
             try:
@@ -247,11 +247,11 @@ def infos(home: Path) -> dict[RunDir, RunInfo | None]:
     return {run: found[run] for run in sorted(found, key=begun)}
 
 
-def resolve(word: str, ids: list[str], *, where: str) -> str:
+def resolve(argument: str, ids: list[str], *, where: str) -> str:
     """The run that a user names: its id, a unique beginning of it, or `last`.
 
     Args:
-        word: What the user typed.
+        argument: What the user typed.
         ids: The ids to choose from, oldest first; for `last` those of runs that started.
         where: Where they are, for the message.
 
@@ -260,20 +260,20 @@ def resolve(word: str, ids: list[str], *, where: str) -> str:
     """
     if not ids:
         raise InputError(f"no run in {where} has started", "start one with `lab run async`")
-    if word == LAST:
+    if argument == LAST:
         return ids[-1]
-    if word in ids:
-        return word
-    fitting = [run_id for run_id in ids if run_id.startswith(word)]
+    if argument in ids:
+        return argument
+    fitting = [run_id for run_id in ids if run_id.startswith(argument)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         some = ", ".join(fitting[:4])
-        raise InputError(f"{word!r} fits {len(fitting)} runs ({some})", "write more of it")
-    raise InputError(f"no run {word!r} in {where}", "see `lab runs`")
+        raise InputError(f"{argument!r} fits {len(fitting)} runs ({some})", "write more of it")
+    raise InputError(f"no run {argument!r} in {where}", "see `lab runs`")
 
 
-def find_run(word: str, home: Path) -> RunDir:
+def find_run(argument: str, store: Path) -> RunDir:
     """The run of a run store that a user names.
 
     Raises:
@@ -281,10 +281,10 @@ def find_run(word: str, home: Path) -> RunDir:
     """
     ids = [
         run.run_id
-        for run, info in infos(home).items()
-        if word != LAST or (info is not None and info.has_started)
+        for run, info in infos(store).items()
+        if argument != LAST or (info is not None and info.has_started)
     ]
-    return RunDir(home / resolve(word, ids, where=str(home)))
+    return RunDir(store / resolve(argument, ids, where=str(store)))
 
 
 def safe_run_id(run_id: str) -> str:
@@ -320,6 +320,6 @@ def read_statuses(
             continue
         except ValueError as error:
             if not skip_damaged:
-                mend = f"collect it again with `lab collect {run.run_id}`, or move it away"
-                raise LabError(f"{path}: {error}", mend) from error
+                fix = f"collect it again with `lab collect {run.run_id}`, or move it away"
+                raise LabError(f"{path}: {error}", fix) from error
     return found

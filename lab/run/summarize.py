@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from lab.run.gpu_metrics import NO_FIGURES, Figures, read_figures
+from lab.run.gpu_metrics import NO_FIGURES, GpuFigures, read_figures
 from lab.run.progress import TaskProgress, read_progress
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir, read_statuses
 from lab.run.summary import ResultSummary, Summary, TaskSummary
-from lab.task.experiments import registered
 from lab.task.protocol import TaskStatus
-from lab.task.states import State
+from lab.task.protocol.experiments import registered
+from lab.task.protocol.states import State
 
 
 def summarize(run: RunDir) -> Summary:
@@ -38,7 +38,7 @@ def summary_of(
     info: RunInfo,
     statuses: Mapping[str, TaskStatus],
     progress: Mapping[str, TaskProgress],
-    gpus: Mapping[str, Figures] = MappingProxyType({}),
+    gpus: Mapping[str, GpuFigures] = MappingProxyType({}),
 ) -> Summary:
     """Put together what a run came to; a pure function."""
     workers = [task for task in info.task_names() if not info.spec.is_service(task)]
@@ -156,7 +156,7 @@ def _task(
     task: str,
     status: TaskStatus | None,
     progress: TaskProgress,
-    gpus: Figures,
+    gpus: GpuFigures,
 ) -> TaskSummary:
     job, _, index = task.rpartition("-")
     place: Mapping[str, Any] = next((row for row in info.tasks if row.get("task") == task), {})

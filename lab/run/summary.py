@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from lab.errors import LabError
-from lab.run.run_info import Left, convert
+from lab.run.run_info import Uncollected, convert
 from lab.run.store import RunDir
 from lab.strict_json import dump, parse
-from lab.task.files import read_regular, write_atomically
-from lab.task.states import State
+from lab.task.protocol.files import read_regular, write_atomically
+from lab.task.protocol.states import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Summary:
     records_lost: int
     tasks: list[TaskSummary]
     results: list[ResultSummary] = field(default_factory=list)
-    left: list[Left] = field(default_factory=list)
+    left: list[Uncollected] = field(default_factory=list)
 
     @property
     def as_expected(self) -> bool:

@@ -15,10 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.formatting import between, loss, number, percent, rate, seconds, share, whole
-from lab.run.run_info import Left
+from lab.run.run_info import Uncollected
 from lab.run.summary import ResultSummary, Summary, TaskSummary
-from lab.task.states import State
-from lab.task.text import LONGEST_REASON, short, visible
+from lab.task.protocol.states import State
+from lab.task.protocol.text import LONGEST_REASON, short, visible
 
 PIPE_WIDTH: Final = 200
 """Columns of a table that goes into a file or a pipe."""
@@ -92,7 +92,7 @@ def state_cell(state: str) -> Text:
     return Text(visible(state), style=STYLES[State(state)] if known else "bold red")
 
 
-def result(summary: Summary) -> Group:
+def result_table(summary: Summary) -> Group:
     """The table of a run, and what the run as a whole came to."""
     with_gpu = any(task.gpu_utilisation is not None for task in summary.tasks)
     rows = table(*(_RESULT_WITH_GPU if with_gpu else _RESULT))
@@ -172,7 +172,7 @@ def _diverged(tasks: Iterable[TaskSummary]) -> Iterator[tuple[str, str, str]]:
             yield f"loss of {visible(task.task)}", line, "bold red"
 
 
-def _left(files: Sequence[Left]) -> Iterator[tuple[str, str, str]]:
+def _left(files: Sequence[Uncollected]) -> Iterator[tuple[str, str, str]]:
     """A line for each file that was not collected; those that hold data first."""
     ordered = sorted(files, key=lambda each: not each.kept)
     for each in ordered[:LEFT_LINES]:

@@ -16,20 +16,20 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from lab.backends import Say
+from lab.backends import Notify
 from lab.formatting import loss, percent, rate, whole
 from lab.run.collect import View
-from lab.run.gpu_metrics import cards_of, watched
+from lab.run.gpu_metrics import gpus_of, sampled
 from lab.run.lifecycle import explain
-from lab.run.printed import prefixed
+from lab.run.program_output import prefixed
 from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.tables import state_cell, table
-from lab.signals import around_a_stop
+from lab.signals import on_suspend
 from lab.task.protocol import TaskStatus
-from lab.task.states import State, run_state
-from lab.task.text import LONGEST_REASON, bounded, clipped, short, visible
+from lab.task.protocol.states import State, run_state
+from lab.task.protocol.text import LONGEST_REASON, bounded, clipped, short, visible
 from lab.threads import signals_blocked
 
 PLAIN_EVERY_S: Final = 5.0
@@ -72,7 +72,7 @@ class TaskView(View):
         self._statuses = {task: TaskStatus(task, State.PENDING) for task in self._progress}
         self._width = max(map(len, self._progress), default=0)
         self._updated: dict[str, float] = {}
-        self._holds_gpus = bool(cards_of(info))
+        self._holds_gpus = bool(gpus_of(info))
         self._gpus: tuple[float, Mapping[str, float]] = (0.0, {})
 
     def records(self, task: str, records: Sequence[Mapping[str, object]]) -> None:
@@ -255,12 +255,12 @@ class PlainView(TaskView):
             ("global step", whole(progress.global_step)),
             ("loss", loss(progress.loss)),
         )
-        words = [f"{name} {value}" for name, value in pairs if value]
+        arguments = [f"{name} {value}" for name, value in pairs if value]
         if per_s := rate(progress.steps_per_s):
-            words.append(f"{per_s} steps/s")
+            arguments.append(f"{per_s} steps/s")
         if gpu := self._gpu(task):
-            words.append(f"GPU {gpu}")
-        return ", ".join(words)
+            arguments.append(f"GPU {gpu}")
+        return ", ".join(arguments)
 
 
 class BriefView(TaskView):
@@ -270,7 +270,7 @@ class BriefView(TaskView):
         self,
         info: RunInfo,
         draw: Draw,
-        say: Say,
+        notify: Notify,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin.
@@ -278,12 +278,12 @@ class BriefView(TaskView):
         Args:
             info: The run.
             draw: Receives the line, each time that it changes.
-            say: Receives notices.
+            notify: Receives notices.
             monotonic: Seconds that never run back.
         """
         super().__init__(info)
         self._run_id = info.run_id
-        self._draw, self._say, self._monotonic = draw, say, monotonic
+        self._draw, self._notify, self._monotonic = draw, notify, monotonic
         self._began = self._drawn = monotonic()
 
     def printed(self, task: str, lines: Sequence[str]) -> None:
@@ -301,7 +301,7 @@ class BriefView(TaskView):
     def notice(self, line: str) -> None:
         """One line for the user."""
         self._draw("")
-        self._say(line)
+        self._notify(line)
 
     def line(self, elapsed_s: float) -> str:
         """The run's state and figures.
@@ -312,41 +312,41 @@ class BriefView(TaskView):
         known = [each for each in self._progress.values() if each.highest is not None]
         furthest = max(known, key=lambda each: each.highest or 0, default=None)
         state = run_state(each.state for each in self._statuses.values())
-        words = [f"run {self._run_id}: {state.value}"]
+        arguments = [f"run {self._run_id}: {state.value}"]
         if furthest is not None:
-            words.append(f"global step {whole(furthest.highest)}")
+            arguments.append(f"global step {whole(furthest.highest)}")
             if furthest.epoch is not None:
                 of = f" of {self._epochs}" if isinstance(self._epochs, int) else ""
-                words.append(f"epoch {furthest.epoch + 1}{of}")
+                arguments.append(f"epoch {furthest.epoch + 1}{of}")
             if furthest.loss is not None:
-                words.append(f"loss {loss(furthest.loss)}")
-        return short(", ".join([*words, f"{elapsed_s:.0f} s"]))
+                arguments.append(f"loss {loss(furthest.loss)}")
+        return short(", ".join([*arguments, f"{elapsed_s:.0f} s"]))
 
 
 @contextmanager
-def followed(run: RunDir, info: RunInfo) -> Iterator[View]:
+def followed_view(run: RunDir, info: RunInfo) -> Iterator[View]:
     """The view that fits stderr, with the run's GPUs sampled meanwhile."""
-    with watching(info) as view, watched(run, info, view):
+    with view_for_stderr(info) as view, sampled(run, info, view):
         yield view
 
 
 @contextmanager
-def watching(info: RunInfo) -> Iterator[View]:
+def view_for_stderr(info: RunInfo) -> Iterator[View]:
     """The view that fits stderr."""
     console = Console(stderr=True)
     if console.is_terminal and not console.is_dumb_terminal:
-        with LiveView(info, console) as live, around_a_stop(live.pause, live.resume):
+        with LiveView(info, console) as live, on_suspend(live.pause, live.resume):
             yield live
     else:
         yield PlainView(info, sys.stderr)
 
 
 @contextmanager
-def brief(info: RunInfo, say: Say) -> Iterator[BriefView]:
+def brief_view(info: RunInfo, notify: Notify) -> Iterator[BriefView]:
     """A view in which stderr, or the notebook, shows one line that changes."""
     draw = _drawing(sys.stderr)
     try:
-        yield BriefView(info, draw, say)
+        yield BriefView(info, draw, notify)
     finally:
         draw("")
 

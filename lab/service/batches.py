@@ -13,18 +13,18 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from lab import signals
-from lab.backends import Environment, Say
+from lab.backends import Environment, Notify
 from lab.errors import LabError
 from lab.formatting import number
 from lab.run.collect import View
-from lab.run.conduct import conduct, take_down
 from lab.run.prepare import Submission, prepare
 from lab.run.run_queue import turn
+from lab.run.runner import execute_run, teardown
 from lab.run.store import RunDir
 from lab.service.target import Target
 from lab.sweep.grid import Point
 from lab.sweep.results import RunResult
-from lab.task.text import LONGEST_REASON, short, visible
+from lab.task.protocol.text import LONGEST_REASON, short, visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Batch:
     """
 
     points: Sequence[Point]
-    order: Callable[[Point], Submission]
+    submission_for: Callable[[Point], Submission]
     target: Target
 
 
@@ -57,10 +57,10 @@ class Outcome:
     stopped: LabError | OSError | KeyboardInterrupt | None = None
 
 
-def run_batches(batches: Sequence[Batch], runs_dir: Path, say: Say) -> Outcome:
+def run_batches(batches: Sequence[Batch], runs_dir: Path, notify: Notify) -> Outcome:
     """Run all batches; an error or an interrupt ends them, and nothing booted stays up."""
     outcome = Outcome()
-    with _progress(sum(len(batch.points) for batch in batches), say) as progress:
+    with _progress(sum(len(batch.points) for batch in batches), notify) as progress:
         try:
             for batch in batches:
                 _run(batch, runs_dir, progress, outcome)
@@ -70,27 +70,27 @@ def run_batches(batches: Sequence[Batch], runs_dir: Path, say: Say) -> Outcome:
 
 
 def _run(batch: Batch, runs_dir: Path, progress: Progress, outcome: Outcome) -> None:
-    target, say = batch.target, progress.say
+    target, notify = batch.target, progress.notify
     environment, run = target.found, None
 
     def boot(defer: Callable[[], None]) -> Environment:
         nonlocal environment
-        environment = target.boot(defer, say)
+        environment = target.boot(defer, notify)
         return environment
 
-    with signals.as_interrupt(), turn(target.backend, target.plan.name, wait=False, say=say):
+    with signals.as_interrupt(), turn(target.backend, target.plan.name, wait=False, notify=notify):
         try:
             for point in batch.points:
                 progress.begin(point.line())
-                run = prepare(batch.order(point), runs_dir)
+                run = prepare(batch.submission_for(point), runs_dir)
                 outcome.begun.append(run)
-                summary = conduct(
+                summary = execute_run(
                     run,
                     boot=boot,
                     found=environment,
                     keep=True,
-                    view=lambda _info: NoticeView(say),
-                    say=say,
+                    view=lambda _info: NoticeView(notify),
+                    notify=notify,
                 )
                 outcome.results.append(RunResult(point, summary))
                 progress.end(outcome.results[-1])
@@ -101,26 +101,26 @@ def _run(batch: Batch, runs_dir: Path, progress: Progress, outcome: Outcome) -> 
                     )
         finally:
             if target.found is None and environment is not None and run is not None:
-                with signals.undisturbed():
-                    take_down(run, environment, say)
+                with signals.ignore_signals():
+                    teardown(run, environment, notify)
 
 
 class NoticeView(View):
     """A view that shows notices alone."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
+    def __init__(self, notify: Notify) -> None:
+        self._notify = notify
 
     def notice(self, line: str) -> None:
         """One line for the user."""
-        self._say(line)
+        self._notify(line)
 
 
 class Progress:
     """Counts the runs that have ended, and reports each one's result."""
 
-    def __init__(self, total: int, say: Say, bar: Bar) -> None:
-        self.say = say
+    def __init__(self, total: int, notify: Notify, bar: Bar) -> None:
+        self.notify = notify
         self._total = total
         self._done = 0
         self._bar = bar
@@ -141,11 +141,11 @@ class Progress:
         else:
             reason = f" ({short(summary.reason, LONGEST_REASON)})" if summary.reason else ""
             text = f"{summary.state}{reason}, see {summary.run_id}"
-        self.say(f"{self._done}/{self._total} {result.point.line()}: {text}")
+        self.notify(f"{self._done}/{self._total} {result.point.line()}: {text}")
 
 
 @contextmanager
-def _progress(total: int, say: Say) -> Iterator[Progress]:
+def _progress(total: int, notify: Notify) -> Iterator[Progress]:
     """Progress of so many runs; on a terminal a bar stays below the lines."""
     console = Console(stderr=True, highlight=False)
     shown = console.is_terminal and not console.is_dumb_terminal
@@ -153,6 +153,6 @@ def _progress(total: int, say: Say) -> Iterator[Progress]:
         MofNCompleteColumn(), BarColumn(20), TimeRemainingColumn(),
         TextColumn("{task.description}", markup=False),
     )  # fmt: skip
-    above = (lambda line: console.print(Text(visible(line)))) if shown else say
+    above = (lambda line: console.print(Text(visible(line)))) if shown else notify
     with Bar(*columns, console=console, transient=True, disable=not shown) as bar:
         yield Progress(total, above, bar)

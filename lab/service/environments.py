@@ -9,20 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lab.backends import Environment, Say, nothing
-from lab.backends.choose import backends, check_folder, everything, named
-from lab.backends.locking import when_free
+from lab.backends import Environment, Notify, remove_volume
+from lab.backends.selection import backends, check_folder, list_all, resolve
+from lab.backends.state import with_lock_retry
 from lab.errors import InputError, LabError
 from lab.run.collect import View
-from lab.run.homecoming import bring_all_home, bring_one_home, left_on, say_kept
+from lab.run.discovery import LocatedRun, locate, reachable, under_way
 from lab.run.lifecycle import has_gone
 from lab.run.project import cluster_path, default_name, find_root
+from lab.run.recovery import collect_one, collect_runs, report_kept, uncollected_runs
 from lab.run.run_info import RunInfo
-from lab.run.standing import Volumes, settle, states_of
+from lab.run.status import StatusProber, finalize, volume_status
 from lab.run.store import RunDir, all_runs, safe_run_id
 from lab.run.summarize import summarize
 from lab.run.summary import Summary
-from lab.run.whereabouts import Found, locate, reachable, under_way
 
 FOLLOWER_S: Final = 30.0
 """Seconds that the process which follows a run gets to collect it after its end."""
@@ -33,12 +33,12 @@ Confirm = Callable[[str], None]
 """Asks the user; raises InputError where the answer is no."""
 
 
-def run_all(actions: Iterable[Callable[[], None]], say: Say) -> None:
+def run_all(actions: Iterable[Callable[[], None]], notify: Notify) -> None:
     """Run all actions, also after one has failed; an input error stops them at once.
 
     Args:
         actions: The actions.
-        say: Receives each failure once, but the one that is raised.
+        notify: Receives each failure once, but the one that is raised.
 
     Raises:
         LabError: The last failure, or the input error.
@@ -57,7 +57,7 @@ def run_all(actions: Iterable[Callable[[], None]], say: Say) -> None:
     except LabError as last:
         for failure in dict.fromkeys(map(str, failures)):
             if failure != str(last):
-                say(failure)
+                notify(failure)
         raise
 
 
@@ -67,7 +67,7 @@ def find_environment(name: str | None) -> Environment:
     Raises:
         InputError: There is none, or several fit.
     """
-    return named(name, default_name(), backends())
+    return resolve(name, default_name(), backends())
 
 
 def check_tasks(tasks: Sequence[str], known: Sequence[str], where: str) -> None:
@@ -86,7 +86,7 @@ def check_tasks(tasks: Sequence[str], known: Sequence[str], where: str) -> None:
             raise InputError(f"{where} has no task {task!r}", f"its tasks are {', '.join(known)}")
 
 
-def locate_run(name: str, runs_dir: Path) -> Found:
+def locate_run(name: str, runs_dir: Path) -> LocatedRun:
     """A run in the local run store or on a run volume: its id, a beginning of it, or `last`.
 
     Raises:
@@ -97,7 +97,10 @@ def locate_run(name: str, runs_dir: Path) -> Found:
 
 
 def attach(
-    found: Found, runs_dir: Path, say: Say, view: Callable[[RunInfo], AbstractContextManager[View]]
+    found: LocatedRun,
+    runs_dir: Path,
+    notify: Notify,
+    view: Callable[[RunInfo], AbstractContextManager[View]],
 ) -> Summary:
     """Follow a run until its end and collect it; of a run on no volume, return the summary.
 
@@ -106,19 +109,19 @@ def attach(
         KeyboardInterrupt: The user left the run, which goes on.
     """
     if found.request is None or found.environment is None:
-        settle(found.run, Volumes(backends))
+        finalize(found.run, StatusProber(backends))
         return summarize(found.run)
-    return bring_one_home(found.request, found.environment, runs_dir, say, follow=True, view=view)
+    return collect_one(found.request, found.environment, runs_dir, notify, follow=True, view=view)
 
 
-def cancel(found: Found, reason: str) -> None:
+def cancel(found: LocatedRun, reason: str) -> None:
     """Ask the tasks of a run to end.
 
     Raises:
         InputError: The run has ended, or none of its tasks is left.
     """
     run_id, environment = found.run.run_id, found.environment
-    there = None if environment is None else states_of(environment, run_id)
+    there = None if environment is None else volume_status(environment, run_id)
     ended = there is None or all(status.state.ended for status in there.statuses.values())
     if environment is None or there is None or ended:
         raise InputError(f"run {run_id} has ended", f"see it with `lab show {run_id}`")
@@ -130,7 +133,7 @@ def cancel(found: Found, reason: str) -> None:
     environment.cancel(run_id, reason)
 
 
-def collect_run(found: Found, runs_dir: Path, say: Say, *, all_sizes: bool) -> Summary:
+def collect_run(found: LocatedRun, runs_dir: Path, notify: Notify, *, all_sizes: bool) -> Summary:
     """Collect a run; a dead environment is removed when all its files are collected.
 
     Raises:
@@ -138,51 +141,53 @@ def collect_run(found: Found, runs_dir: Path, say: Say, *, all_sizes: bool) -> S
         LabError: It cannot be collected.
     """
     if found.request is None or found.environment is None:
-        settle(found.run, Volumes(backends))
+        finalize(found.run, StatusProber(backends))
         raise InputError(
             f"run {found.run.run_id} is at home, and its environment has gone",
             f"see what there is with `lab show {found.run.run_id}`",
         )
     environment = found.environment
-    summary = bring_one_home(found.request, environment, runs_dir, say, all_sizes=all_sizes)
-    _remove_dead(environment, runs_dir, say, all_sizes=all_sizes)
+    summary = collect_one(found.request, environment, runs_dir, notify, all_sizes=all_sizes)
+    _remove_dead(environment, runs_dir, notify, all_sizes=all_sizes)
     return summary
 
 
-def collect_all(runs_dir: Path, say: Say, *, all_sizes: bool) -> None:
+def collect_all(runs_dir: Path, notify: Notify, *, all_sizes: bool) -> None:
     """Collect the runs of all environments that are up, and of this directory's.
 
     Raises:
         LabError: A run cannot be collected; the others are.
     """
     known = backends()
-    ask = Volumes(lambda: known)
+    ask = StatusProber(lambda: known)
 
     def collect(environment: Environment) -> None:
-        bring_all_home(environment, runs_dir, say, all_sizes=all_sizes)
-        _remove_dead(environment, runs_dir, say, all_sizes=all_sizes)
+        collect_runs(environment, runs_dir, notify, all_sizes=all_sizes)
+        _remove_dead(environment, runs_dir, notify, all_sizes=all_sizes)
 
     def actions() -> Iterator[Callable[[], None]]:
         for environment in reachable(known, default_name()):
             yield partial(collect, environment)
         for run in all_runs(runs_dir):
             if not run.is_followed():
-                yield partial(settle, run, ask)
+                yield partial(finalize, run, ask)
 
-    run_all(actions(), say)
+    run_all(actions(), notify)
 
 
-def _remove_dead(environment: Environment, runs_dir: Path, say: Say, *, all_sizes: bool) -> None:
+def _remove_dead(
+    environment: Environment, runs_dir: Path, notify: Notify, *, all_sizes: bool
+) -> None:
     """Remove a dead environment's run volume when all its files are collected."""
-    if has_gone(environment) and not _keeps_files(environment, runs_dir, say) and all_sizes:
-        when_free(partial(environment.down, say))
+    if has_gone(environment) and not _keeps_files(environment, runs_dir, notify) and all_sizes:
+        with_lock_retry(partial(environment.down, notify))
 
 
-def _keeps_files(environment: Environment, runs_dir: Path, say: Say) -> bool:
+def _keeps_files(environment: Environment, runs_dir: Path, notify: Notify) -> bool:
     """Whether a run volume stays, because it holds files that are not collected."""
-    left = left_on(environment, runs_dir)
+    left = uncollected_runs(environment, runs_dir)
     if left:
-        say_kept(environment, left, say)
+        report_kept(environment, left, notify)
     return bool(left)
 
 
@@ -194,9 +199,9 @@ def environments_to_remove(name: str | None, *, every: bool) -> list[Environment
     """
     known = backends()
     if every:
-        return everything(known)
+        return list_all(known)
     here = default_name()
-    environment = named(name, here, known)
+    environment = resolve(name, here, known)
     if name is None and environment.project == here:
         check_folder(environment, find_root(cluster_path(None)))
     return [environment]
@@ -205,7 +210,7 @@ def environments_to_remove(name: str | None, *, every: bool) -> list[Environment
 def remove(
     environment: Environment,
     runs_dir: Path,
-    say: Say,
+    notify: Notify,
     confirm: Confirm,
     *,
     reason: str,
@@ -216,7 +221,7 @@ def remove(
     Args:
         environment: The environment.
         runs_dir: The local run store.
-        say: Receives progress.
+        notify: Receives progress.
         confirm: Asks the user before a run under way is cancelled.
         reason: Why that run was cancelled.
         discard: Remove it without collecting anything.
@@ -225,20 +230,20 @@ def remove(
         InputError: The user refuses.
         LabError: A run cannot be collected, or the environment not be removed.
     """
-    keeps = nothing
+    keeps = remove_volume
     if not discard:
         ask = partial(_confirm_cancel, environment, confirm)
-        _cancel_followed(environment, runs_dir, say, ask, reason)
-        going = bring_all_home(environment, runs_dir, say, anywhere=True)
+        _cancel_followed(environment, runs_dir, notify, ask, reason)
+        going = collect_runs(environment, runs_dir, notify, anywhere=True)
         if going:
             ask(going[0])
         for request in environment.runs() if going else ():
             if request.run_id in going:
                 environment.cancel(request.run_id, reason)
-                bring_one_home(request, environment, runs_dir, say, follow=True)
-        keeps = partial(_keeps_files, environment, runs_dir, say)
-    when_free(partial(environment.down, say, keeps=keeps))
-    say(f"environment {environment.project!r} ({environment.backend}) is down")
+                collect_one(request, environment, runs_dir, notify, follow=True)
+        keeps = partial(_keeps_files, environment, runs_dir, notify)
+    with_lock_retry(partial(environment.down, notify, keeps=keeps))
+    notify(f"environment {environment.project!r} ({environment.backend}) is down")
 
 
 def _confirm_cancel(environment: Environment, confirm: Confirm, run_id: str) -> None:
@@ -246,7 +251,7 @@ def _confirm_cancel(environment: Environment, confirm: Confirm, run_id: str) -> 
 
 
 def _cancel_followed(
-    environment: Environment, runs_dir: Path, say: Say, ask: Confirm, reason: str
+    environment: Environment, runs_dir: Path, notify: Notify, ask: Confirm, reason: str
 ) -> None:
     """Cancel a run that another process follows, and wait until that has collected it.
 
@@ -261,7 +266,7 @@ def _cancel_followed(
         return
     ask(going)
     environment.cancel(going, reason)
-    say(f"run {going} ends; its follower brings it home")
+    notify(f"run {going} ends; its follower brings it home")
     give_up = time.monotonic() + FOLLOWER_S
     while run.is_followed():
         if time.monotonic() > give_up:

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.errors import InputError, LabError, UnjudgedError
+from lab.errors import InconclusiveError, InputError, LabError
 from lab.reproduce.claims import Source
-from lab.reproduce.figures import RunFigures, read_figures
-from lab.reproduce.judge import Verdict, judge
-from lab.reproduce.oracle import load_trainings, of_mode
+from lab.reproduce.evaluate import ClaimResult, evaluate_claims
+from lab.reproduce.reference import load_trainings, of_mode
+from lab.reproduce.run_metrics import RunFigures, read_figures
 from lab.reproduce.run_specs import role_of_run
 from lab.reproduce.view import as_json, path_of
 from lab.run.store import RunDir
 from lab.strict_json import dump
-from lab.task.files import write_atomically
-from lab.task.text import short
+from lab.task.protocol.files import write_atomically
+from lab.task.protocol.text import short
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Evaluation:
     """
 
     source: Source
-    verdicts: list[Verdict]
+    verdicts: list[ClaimResult]
     result: dict[str, Any]
 
     def save(self, runs_dir: Path) -> Path:
@@ -76,7 +76,7 @@ def evaluate(source: Source, runs: Sequence[RunDir], *, strict: bool = True) -> 
                 f" {source.name}",
                 "leave it out, or name another result",
             )
-    verdicts = judge(source, by_role, of_mode(load_trainings(), source.oracle))
+    verdicts = evaluate_claims(source, by_role, of_mode(load_trainings(), source.reference))
     ids = [figures.run_id for several in by_role.values() for figures in several]
     return Evaluation(source, verdicts, as_json(source, verdicts, ids))
 
@@ -89,8 +89,11 @@ def check_reproduced(evaluations: Sequence[Evaluation]) -> None:
         UnjudgedError: No claim failed, and some cannot be judged.
     """
     every = [verdict for each in evaluations for verdict in each.verdicts]
-    mend = "docs/reproduce.md says what each verdict means"
-    for error, words in ((LabError, "are not reproduced"), (UnjudgedError, "cannot be judged")):
+    fix = "docs/reproduce.md says what each verdict means"
+    for error, arguments in (
+        (LabError, "are not reproduced"),
+        (InconclusiveError, "cannot be judged"),
+    ):
         found = [each.claim for each in every if each.verdict.exit_code == error.exit_code]
         if found:
-            raise error(f"{len(found)} of {len(every)} claims {words}, {found[0]} for one", mend)
+            raise error(f"{len(found)} of {len(every)} claims {arguments}, {found[0]} for one", fix)

@@ -9,15 +9,15 @@ from typing import Final
 
 from rich.text import Text
 
-from lab.backends import Say
+from lab.backends import Notify
 from lab.errors import LabError
 from lab.formatting import between, number
 from lab.run.store import RunDir
 from lab.run.summary import Summary
 from lab.run.tables import width_of
-from lab.task.output import MAX_LINE_BYTES
-from lab.task.states import State
-from lab.task.text import short, visible
+from lab.task.agent.output import MAX_LINE_BYTES
+from lab.task.protocol.states import State
+from lab.task.protocol.text import short, visible
 
 LOG_LINES: Final = 15
 """The number of last lines of a failed task's log that are shown."""
@@ -31,7 +31,7 @@ _CHATTER: Final = re.compile(
 """How lines of TensorFlow's own begin that tell of no fault; a log is full of them."""
 
 
-def check_succeeded(run: RunDir, summary: Summary, say: Say) -> None:
+def check_succeeded(run: RunDir, summary: Summary, notify: Notify) -> None:
     """Check that a run succeeded; if not, report the last lines of each failed task's log.
 
     Raises:
@@ -43,7 +43,7 @@ def check_succeeded(run: RunDir, summary: Summary, say: Say) -> None:
         return
     for task in summary.tasks:
         if task.state in {State.FAILED, State.LOST}:
-            _report_log(task.task, run.log(task.task), say)
+            _report_log(task.task, run.log(task.task), notify)
     reason = f" ({summary.reason})" if summary.reason else ""
     raise LabError(
         f"run {run.run_id} {summary.state}{reason}", f"all that its tasks said is in {run.path}"
@@ -81,16 +81,16 @@ def _check_results(run: RunDir, summary: Summary) -> None:
     )
 
 
-def _report_log(task: str, path: Path, say: Say) -> None:
+def _report_log(task: str, path: Path, notify: Notify) -> None:
     """Report the last lines of a task's log, each on one line of the terminal, and its path."""
     width = width_of(sys.stderr)
     lines = _last_lines(path)
     for line in lines:
         text = Text(f"{task}  | {visible(line)}".expandtabs())
         text.truncate(width, overflow="ellipsis")
-        say(text.plain)
+        notify(text.plain)
     if lines:
-        say(f"{task}  | the whole log: {path}")
+        notify(f"{task}  | the whole log: {path}")
 
 
 def _last_lines(path: Path) -> list[bytes]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.backends import Say
-from lab.backends.choose import AUTO
+from lab.backends import Notify
+from lab.backends.selection import AUTO
 from lab.config import Cluster, load_cluster
 from lab.errors import LabError
 from lab.formatting import counted
 from lab.gpu import take_inventory
-from lab.placement.gpu_usage import busy
+from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.run.project import cluster_path, find_root
@@ -71,11 +71,13 @@ class PlanResult:
     busy: tuple[str, ...]
     without_gpus: str
 
-    def report_warnings(self, say: Say, *, warn: Say | None = None, strict: bool = False) -> None:
+    def report_warnings(
+        self, notify: Notify, *, warn: Notify | None = None, strict: bool = False
+    ) -> None:
         """Report what is unusual about the plan.
 
         Args:
-            say: Receives notices.
+            notify: Receives notices.
             warn: Receives warnings; None: `say` does.
             strict: Refuse a plan with less than the config asks for, or with a GPU in use.
 
@@ -90,9 +92,9 @@ class PlanResult:
                 "change that, or leave out --strict to go on all the same",
             )
         for notice in self.plan.notices:
-            say(notice)
+            notify(notice)
         for line in self.busy:
-            (warn or say)(f"warning: {line}")
+            (warn or notify)(f"warning: {line}")
 
 
 def make_plan(
@@ -100,7 +102,7 @@ def make_plan(
     mode: str,
     *,
     tensorflow: str = CURRENT.tensorflow,
-    explain: Say | None = None,
+    explain: Notify | None = None,
 ) -> PlanResult:
     """Place a cluster on this host.
 
@@ -122,4 +124,4 @@ def make_plan(
     if mode == AUTO and plan.mode == "none" and cluster.gpus_needed:
         why = inventory.notices[-1] if inventory.notices else "none is there"
         without_gpus = f"{cluster.name!r} asks for {counted(cluster.gpus_needed, 'GPU')}: {why}"
-    return PlanResult(plan, tuple(busy(plan, inventory)), without_gpus)
+    return PlanResult(plan, tuple(gpus_in_use(plan, inventory)), without_gpus)

@@ -10,17 +10,17 @@ from typing import Any, Final
 from lab.errors import InputError
 from lab.outputs import check_output, write_output
 from lab.predict.image_grid import draw_grid, draw_one, is_picture
+from lab.predict.model_loader import load_network, saved_model, test_set
 from lab.predict.network import Network, Shares
-from lab.predict.picture import read_picture
-from lab.predict.prediction import Answer, Evaluation, evaluate
-from lab.predict.source import answering, saved_model, test_set
+from lab.predict.prediction import Evaluation, Prediction, evaluate
+from lab.predict.preprocess import read_picture
 from lab.run.project import check_data_dir
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
-from lab.task.data import Floats, scaled
-from lab.task.model import SavedModel
-from lab.task.text import visible
+from lab.task.protocol.text import visible
+from lab.task.sdk.data import Floats, scaled
+from lab.task.sdk.model import SavedModel
 
 FIGURES: Final = "figures"
 """The directory of a run's pictures, in the run's own."""
@@ -112,7 +112,7 @@ class TestSetPrediction:
     model: Model
     evaluation: Evaluation
     recorded: float | None
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, Prediction]
     output: Path | None
 
     @property
@@ -215,7 +215,7 @@ def predict_test_set(
     given = check_data_dir(data_dir)
     evaluation = evaluate(model.network, test_set(model.info, given))
     own = given is None and not averages
-    places = evaluation.some(count, seed, wrong=wrong)
+    places = evaluation.sample(count, seed, wrong=wrong)
     answers = {place: _answer(evaluation, place) for place in places}
     if answers:
         title = _title(model.headline, _accuracy(model, evaluation))
@@ -232,7 +232,7 @@ def predict_test_set(
 def _model(run: RunDir, *, averages: bool) -> Model:
     info = run.read()
     saved = saved_model(run, info)
-    return Model(run, info, saved, answering(run, saved, averages=averages))
+    return Model(run, info, saved, load_network(run, saved, averages=averages))
 
 
 def _output(given: str | None, run: RunDir, name: str, *, force: bool) -> Path:
@@ -248,9 +248,9 @@ def _accuracy(model: Model, evaluation: Evaluation) -> str:
     return f"accuracy of the {model.parameters} on {images}: {evaluation.accuracy:.4f}"
 
 
-def _answer(evaluation: Evaluation, place: int) -> Answer:
+def _answer(evaluation: Evaluation, place: int) -> Prediction:
     predicted = int(evaluation.predicted[place])
-    return Answer(
+    return Prediction(
         image=scaled(evaluation.examples.pixels[place]),
         predicted=predicted,
         probability=float(evaluation.probabilities[place, predicted]),

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.backends import Say
+from lab.backends import Notify
 from lab.reproduce.claims import Source
-from lab.reproduce.run_specs import points, role_of_point, spec_of, worker_counts
+from lab.reproduce.run_specs import points, recipe_for, role_of_point, worker_counts
 from lab.run.prepare import Submission
 from lab.service.batches import Batch
 from lab.service.planning import Project
 from lab.service.run import PreparedRun, RunOptions, prepare_run
 from lab.service.sweep import without_repeats
 from lab.sweep.grid import Point
-from lab.task.faults import parse
 from lab.task.protocol import RunSpec
+from lab.task.protocol.faults import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ReproduceOptions:
 
 
 def plan_reproduction(
-    options: ReproduceOptions, source: Source, project: Project, runs_dir: Path, say: Say
+    options: ReproduceOptions, source: Source, project: Project, runs_dir: Path, notify: Notify
 ) -> list[Batch]:
     """Plan a source's runs, one batch for each number of workers; nothing is started.
 
@@ -47,12 +47,12 @@ def plan_reproduction(
         source: The claims, and the recipes of the runs.
         project: The project.
         runs_dir: The local run store.
-        say: Receives the chosen backend, notices and warnings, each once.
+        notify: Receives the chosen backend, notices and warnings, each once.
 
     Raises:
         LabError: A run does not fit the config or the host, or no backend can be used.
     """
-    once = without_repeats(say)
+    once = without_repeats(notify)
 
     def batch(workers: int | None) -> Batch:
         resized = project.with_workers(workers)
@@ -61,11 +61,11 @@ def plan_reproduction(
         first = None
         for role in dict.fromkeys(map(role_of_point, runs)):
             wanted = _run_options(options, source, role)
-            prepared[role] = prepare_run(wanted, resized, runs_dir, say=once, beside=first)
+            prepared[role] = prepare_run(wanted, resized, runs_dir, notify=once, beside=first)
             first = first or prepared[role]
 
         def order(point: Point) -> Submission:
-            request = prepared[role_of_point(point)].order
+            request = prepared[role_of_point(point)].submission
             args = (*request.spec.args, f"--seed={options.seed + point.repeat}")
             return replace(request, spec=replace(request.spec, args=args))
 
@@ -75,7 +75,7 @@ def plan_reproduction(
 
 
 def _run_options(options: ReproduceOptions, source: Source, role: str) -> RunOptions:
-    wanted = spec_of(source.recipes[role], quick=options.quick)
+    wanted = recipe_for(source.recipes[role], quick=options.quick)
     args = tuple(f"--{name}={value}" for name, value in wanted.flags.items())
     return RunOptions(
         spec=RunSpec(wanted.experiment, args=args, start=wanted.start),

@@ -8,29 +8,29 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from lab.backends import Say
-from lab.backends.choose import AUTO, backends
+from lab.backends import Notify
+from lab.backends.selection import AUTO, backends
 from lab.config import Cluster
 from lab.config import start_schedule as schedule
 from lab.errors import InputError
 from lab.placement.plan import Plan
 from lab.run import project as files
 from lab.run.collect import View
-from lab.run.conduct import conduct
-from lab.run.faulting import check_followed, settle
-from lab.run.prepare import Submission, check_resumable, end_of, inherited, prepare
+from lab.run.fault_injection import check_followed, resolve
+from lab.run.prepare import Submission, check_resumable, inherited_args, prepare, resumed_end
 from lab.run.program import OwnProgram, names_a_program, read_program
 from lab.run.run_info import RunInfo
-from lab.run.standing import Standing, Volumes, told
+from lab.run.runner import execute_run
+from lab.run.status import RunStatus, StatusProber, status_or_warn
 from lab.run.store import RunDir, find_run
 from lab.run.summary import Summary
 from lab.service.planning import PlanResult, Project, make_plan
 from lab.service.target import Target, find_target, run_in_turn
-from lab.task.experiments import Experiment, defaults, hyperparameters
-from lab.task.faults import Fault, concrete, parse
-from lab.task.policy import OnFailure, Policy
 from lab.task.protocol import READY_S, RunSpec
-from lab.task.when import parse_when
+from lab.task.protocol.experiments import Experiment, defaults, hyperparameters
+from lab.task.protocol.faults import Fault, parse, parse_resolved
+from lab.task.protocol.policy import OnFailure, Policy
+from lab.task.protocol.trigger import parse_trigger
 from lab.tf_versions import CURRENT
 
 
@@ -100,7 +100,7 @@ class PreparedRun:
     """
 
     options: RunOptions
-    order: Submission
+    submission: Submission
     planned: PlanResult
     target: Target
     find_target: Callable[[], Target]
@@ -112,8 +112,8 @@ def prepare_run(
     project: Project,
     runs_dir: Path,
     *,
-    say: Say,
-    warn: Say | None = None,
+    notify: Notify,
+    warn: Notify | None = None,
     beside: PreparedRun | None = None,
 ) -> PreparedRun:
     """Check everything that is asked of a run, and choose where it is made; nothing is started.
@@ -122,7 +122,7 @@ def prepare_run(
         options: What the user asks for.
         project: The project.
         runs_dir: The local run store.
-        say: Receives explanations, the chosen backend, and notices.
+        notify: Receives explanations, the chosen backend, and notices.
         warn: Receives warnings; None: `say` does.
         beside: Another run of the same environment, whose placement and target this one has.
 
@@ -135,21 +135,21 @@ def prepare_run(
     if beside is not None:
         planned = beside.planned
     else:
-        explain = say if options.explain else None
+        explain = notify if options.explain else None
         planned = make_plan(
             project.cluster, options.gpus, tensorflow=experiment.tensorflow, explain=explain
         )
     spec = replace(options.spec, experiment=experiment.name).completed(experiment)
     spec = spec if own is None else own.complete(spec)
-    spec = _resolve(spec, options, experiment, project.cluster, planned.plan, say=say)
+    spec = _resolve(spec, options, experiment, project.cluster, planned.plan, notify=notify)
     known = backends()
     resumes = None if options.resume is None else find_run(options.resume, runs_dir)
     if resumes is not None:
-        stands = told(resumes, Volumes(lambda: known), say)
+        stands = status_or_warn(resumes, StatusProber(lambda: known), notify)
         spec = replace(spec, args=_resumed_args(resumes, stands, experiment, options.spec, data))
     _check_joins(experiment, spec, planned.plan, data)
     if options.detach:
-        check_followed(map(concrete, spec.faults))
+        check_followed(map(parse_resolved, spec.faults))
     find = partial(
         find_target,
         options.backend,
@@ -157,7 +157,7 @@ def prepare_run(
         project,
         known,
         runs_dir,
-        say=say,
+        notify=notify,
         warn=warn,
         strict=options.strict,
         share=options.share,
@@ -173,15 +173,15 @@ def execute(
     prepared: PreparedRun,
     *,
     view: Callable[[RunDir, RunInfo], AbstractContextManager[View]],
-    say: Say,
-    warn: Say | None = None,
+    notify: Notify,
+    warn: Notify | None = None,
 ) -> tuple[RunDir, Summary]:
     """Boot if nothing is up, train, collect, and remove what was booted.
 
     Args:
         prepared: The run.
         view: Makes the view of the run, which is entered while the run is followed.
-        say: Receives progress.
+        notify: Receives progress.
         warn: Receives the position in the queue; None: `say` does.
 
     Returns:
@@ -192,23 +192,23 @@ def execute(
         RunInterruptedError: The user interrupted it after it had begun.
         KeyboardInterrupt: The user interrupted it before.
     """
-    options, order = prepared.options, prepared.order
+    options, order = prepared.options, prepared.submission
 
-    def once(target: Target, begin: Say) -> tuple[RunDir, Summary]:
+    def once(target: Target, begin: Notify) -> tuple[RunDir, Summary]:
         run = prepare(order, prepared.runs_dir)
         begin(run.run_id)
-        say(f"run {run.run_id}: {run.path}")
+        notify(f"run {run.run_id}: {run.path}")
         for line in order.program.notes() if order.program is not None else ():
-            say(line)
+            notify(line)
         try:
-            summary = conduct(
+            summary = execute_run(
                 run,
-                boot=lambda defer: target.boot(defer, say),
+                boot=lambda defer: target.boot(defer, notify),
                 found=target.found,
                 keep=options.keep,
                 detach=options.detach,
                 view=partial(view, run),
-                say=say,
+                notify=notify,
             )
         except KeyboardInterrupt:
             if run.path.is_dir():
@@ -217,7 +217,7 @@ def execute(
         return run, summary
 
     return run_in_turn(
-        prepared.target, prepared.find_target, once, wait=options.wait, say=warn or say
+        prepared.target, prepared.find_target, once, wait=options.wait, notify=warn or notify
     )
 
 
@@ -251,7 +251,7 @@ def _resolve(
     cluster: Cluster,
     plan: Plan,
     *,
-    say: Say,
+    notify: Notify,
 ) -> RunSpec:
     """Combine the options with what the config and the experiment say.
 
@@ -260,7 +260,7 @@ def _resolve(
     """
     moments = {**cluster.start, **spec.start}
     schedule.check_start(moments, [task.name for task in plan.tasks])
-    joins = [task for task, text in moments.items() if parse_when(text).steps is not None]
+    joins = [task for task, text in moments.items() if parse_trigger(text).steps is not None]
     if experiment.gang and joins:
         raise InputError(
             f"experiment {experiment.name!r} makes no step without {joins[0]}, which waits for one",
@@ -282,11 +282,11 @@ def _resolve(
         start=moments,
         on_failure=policy.on_failure,
         restarts=policy.restarts,
-        faults=settle(
+        faults=resolve(
             [*map(parse, (*experiment.faults, *cluster.faults)), *options.faults],
             {task.name: task.node for task in plan.tasks},
             spec.stall_s,
-            say,
+            notify,
         ),
     )
 
@@ -298,7 +298,7 @@ def _check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path |
         InputError: One of the steps never comes.
         DataError: The data cannot be read.
     """
-    joins = any(parse_when(text).steps is not None for text in spec.start.values())
+    joins = any(parse_trigger(text).steps is not None for text in spec.start.values())
     if not experiment.steps_add_up or not joins:
         return
     parameters = defaults(experiment) | hyperparameters(experiment, spec.args)
@@ -316,9 +316,9 @@ def _check_joins(experiment: Experiment, spec: RunSpec, plan: Plan, data: Path |
 
 def _resumed_args(
     run: RunDir,
-    stands: Standing,
+    stands: RunStatus,
     experiment: Experiment,
-    asked: RunSpec,
+    requested: RunSpec,
     data: Path | None,
 ) -> tuple[str, ...]:
     """All arguments of a program that starts from a run's checkpoints; the user's own ones win.
@@ -328,19 +328,19 @@ def _resumed_args(
         DataError: The data cannot be read.
     """
     info = check_resumable(run, experiment, None if data is None else str(data), stands)
-    given = hyperparameters(experiment, asked.args)
+    given = hyperparameters(experiment, requested.args)
     if "checkpoint_dir" in given:
         raise InputError(
             f"--resume takes the checkpoints of run {run.run_id}", "leave out --checkpoint_dir"
         )
-    argv = (*inherited(info, given), *asked.args)
+    argv = (*inherited_args(info, given), *requested.args)
     parameters = defaults(experiment) | hyperparameters(experiment, argv)
     if experiment.steps_add_up:
-        argv += tuple(end_of(info, parameters, lambda: _training_images(data)))
+        argv += tuple(resumed_end(info, parameters, lambda: _training_images(data)))
     return argv
 
 
 def _training_images(data: Path | None) -> int:
-    from lab.task.data import load_mnist  # noqa: PLC0415  (NumPy, which few runs need here)
+    from lab.task.sdk.data import load_mnist  # noqa: PLC0415  (NumPy, which few runs need here)
 
     return len(load_mnist(data).train)

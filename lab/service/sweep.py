@@ -9,14 +9,14 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from lab.backends import Say
+from lab.backends import Notify
 from lab.run import project as project_files
 from lab.run.prepare import Submission
 from lab.service.batches import Batch
 from lab.service.planning import Project
 from lab.service.run import RunOptions, prepare_run
 from lab.sweep.grid import Point, check_over, grid
-from lab.task.experiments import MAX_SEED, hyperparameters
+from lab.task.protocol.experiments import MAX_SEED, hyperparameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +37,32 @@ class SweepOptions:
     seed: int = field(default_factory=lambda: secrets.randbelow(MAX_SEED))
 
 
-def plan_sweep(options: SweepOptions, project: Project, runs_dir: Path, say: Say) -> list[Batch]:
+def plan_sweep(
+    options: SweepOptions, project: Project, runs_dir: Path, notify: Notify
+) -> list[Batch]:
     """Plan all runs; nothing is started.
 
     Args:
         options: What the user asks for.
         project: The project.
         runs_dir: The local run store.
-        say: Receives the chosen backend, notices and warnings, each once.
+        notify: Receives the chosen backend, notices and warnings, each once.
 
     Raises:
         InputError: A quantity or a value is wrong.
         LabError: A number of workers does not fit the config or the host, or no backend can be
             used here.
     """
-    asked = options.run.spec
-    experiment = project_files.experiment(asked.experiment)
-    given = hyperparameters(experiment, asked.args)
+    requested = options.run.spec
+    experiment = project_files.experiment(requested.experiment)
+    given = hyperparameters(experiment, requested.args)
     check_over(options.over, experiment, given)
     seed = given.get("seed")
     first_seed = seed if isinstance(seed, int) else options.seed
-    once = without_repeats(say)
+    once = without_repeats(notify)
 
     def order(request: Submission, point: Point) -> Submission:
-        args = (*experiment.args, *asked.args, *point.flags)
+        args = (*experiment.args, *requested.args, *point.flags)
         if "seed" in experiment.flags:
             args = (*args, f"--seed={first_seed + point.repeat}")
         return replace(request, spec=replace(request.spec, args=args))
@@ -68,19 +70,21 @@ def plan_sweep(options: SweepOptions, project: Project, runs_dir: Path, say: Say
     batches = []
     for workers, group in groupby(grid(options.over, options.repeats), lambda each: each.workers):
         points = list(group)
-        first = replace(options.run, spec=replace(asked, args=(*asked.args, *points[0].flags)))
-        prepared = prepare_run(first, project.with_workers(workers), runs_dir, say=once)
-        batches.append(Batch(points, partial(order, prepared.order), prepared.target))
+        first = replace(
+            options.run, spec=replace(requested, args=(*requested.args, *points[0].flags))
+        )
+        prepared = prepare_run(first, project.with_workers(workers), runs_dir, notify=once)
+        batches.append(Batch(points, partial(order, prepared.submission), prepared.target))
     return batches
 
 
-def without_repeats(say: Say) -> Say:
+def without_repeats(notify: Notify) -> Notify:
     """A callback that passes each line on once."""
     seen: set[str] = set()
 
     def once(line: str) -> None:
         if line not in seen:
             seen.add(line)
-            say(line)
+            notify(line)
 
     return once

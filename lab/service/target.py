@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from lab.backends import Backend, Environment, Say
-from lab.backends.choose import check_same, choose
-from lab.backends.locking import Busy
-from lab.backends.proof import prove
+from lab.backends import Backend, Environment, Notify
+from lab.backends.gpu_verification import verify_gpus
+from lab.backends.selection import check_compatible, choose
+from lab.backends.state import Busy
 from lab.placement.plan import Plan
-from lab.run.homecoming import bring_leftovers_home
+from lab.run.recovery import collect_orphans
 from lab.run.run_queue import turn
 from lab.service.planning import PlanResult, Project
 
@@ -37,22 +37,24 @@ class Target:
     found: Environment | None
     share: bool = False
 
-    def boot(self, defer: Callable[[], None], say: Say) -> Environment:
+    def boot(self, defer: Callable[[], None], notify: Notify) -> Environment:
         """Boot an environment and verify that its tasks have what the plan gives them.
 
         Args:
             defer: From this call on, the caller must remove the environment.
-            say: Receives lines of progress.
+            notify: Receives lines of progress.
 
         Raises:
             LabError: It cannot be booted, or differs from the plan; it is removed again.
         """
 
         def check(environment: Environment) -> None:
-            prove(environment, self.plan, say)
+            verify_gpus(environment, self.plan, notify)
             defer()
 
-        return self.backend.up(self.plan, root=self.root, say=say, check=check, share=self.share)
+        return self.backend.up(
+            self.plan, root=self.root, notify=notify, check=check, share=self.share
+        )
 
 
 def find_target(
@@ -62,8 +64,8 @@ def find_target(
     known: Sequence[Backend],
     runs_dir: Path,
     *,
-    say: Say,
-    warn: Say | None = None,
+    notify: Notify,
+    warn: Notify | None = None,
     strict: bool = False,
     share: bool = False,
 ) -> Target:
@@ -78,7 +80,7 @@ def find_target(
         project: The project.
         known: All backends.
         runs_dir: Where the runs of a removed environment are collected.
-        say: Receives the chosen backend, with the reason, and notices.
+        notify: Receives the chosen backend, with the reason, and notices.
         warn: Receives warnings; None: `say` does.
         strict: Refuse a plan with less than the config asks for, or with a GPU in use.
         share: Whether a booted environment may use GPUs that another environment holds.
@@ -87,22 +89,22 @@ def find_target(
         LabError: No backend can be used, another environment has this name, or `strict` refuses.
     """
     plan = planned.plan
-    chosen = choose(name, plan, project.root, known, say)
+    chosen = choose(name, plan, project.root, known, notify)
     if chosen.environment is not None:
-        check_same(chosen.environment, plan, project.config_name, project.root)
+        check_compatible(chosen.environment, plan, project.config_name, project.root)
     else:
-        planned.report_warnings(say, warn=warn, strict=strict)
-        bring_leftovers_home(chosen.backend, plan.name, runs_dir, say)
+        planned.report_warnings(notify, warn=warn, strict=strict)
+        collect_orphans(chosen.backend, plan.name, runs_dir, notify)
     return Target(chosen.backend, plan, project.root, chosen.environment, share)
 
 
 def run_in_turn(
     target: Target,
     find: Callable[[], Target],
-    once: Callable[[Target, Say], T],
+    once: Callable[[Target, Notify], T],
     *,
     wait: bool,
-    say: Say,
+    notify: Notify,
 ) -> T:
     """Make a run while no other run of the same environment is ahead or under way.
 
@@ -111,13 +113,13 @@ def run_in_turn(
         find: Finds the target again after waiting: the environment may have come or gone.
         once: Makes the run; it passes the run's id to its second argument before the start.
         wait: Wait for the runs that are ahead; otherwise these are an error.
-        say: Receives the position in the queue, at every change.
+        notify: Receives the position in the queue, at every change.
 
     Raises:
         Busy: Another run is ahead, or under way, and `wait` is not given.
         LabError: As `once` raises it.
     """
-    with turn(target.backend, target.plan.name, wait=wait, say=say) as mine:
+    with turn(target.backend, target.plan.name, wait=wait, notify=notify) as mine:
         while True:
             try:
                 return once(find() if mine.waited else target, mine.begin)

@@ -17,6 +17,7 @@ import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import simpy
@@ -280,6 +281,23 @@ class World:
 
         self.spend(source, cost_s, sent)
 
+    def _hand_on(
+        self, source: Task, target: Task, call: Callable[[], None], size: float, calls: float
+    ) -> None:
+        """Make remote calls, and call something when they have been handled; at once in a task."""
+        if source is target:
+            call()
+            return
+        self.send(
+            source,
+            target,
+            call,
+            size=size,
+            cpu_s=calls * self.costs.call_s,
+            wait_s=self.costs.wait_s,
+            header=calls * self.costs.call_bytes,
+        )
+
     def step(
         self, flow: Dataflow, worker: Task, on_mark: Callable[[Mark], None] = lambda _: None
     ) -> simpy.Event:
@@ -320,22 +338,8 @@ class World:
             if number == flow.last:
                 made.succeed()
             for target, size, calls in operation.calls:
-                hand(number, target, size, calls)
-
-        def hand(number: int, target: int, size: float, calls: float) -> None:
-            source, receiver = task_of(number), task_of(target)
-            if source is receiver:
-                arrive(target)
-                return
-            self.send(
-                source,
-                receiver,
-                lambda: arrive(target),
-                size=size,
-                cpu_s=calls * self.costs.call_s,
-                wait_s=self.costs.wait_s,
-                header=calls * self.costs.call_bytes,
-            )
+                ends = task_of(number), task_of(target)
+                self._hand_on(*ends, partial(arrive, target), size, calls)
 
         def arrive(number: int) -> None:
             missing[number] -= 1

@@ -10,10 +10,10 @@ from typing import Final
 
 from lab.config import Cluster
 from lab.config.model import MAX_TASKS
-from lab.config.validation import check
+from lab.config.validation import validate
 from lab.errors import InputError
-from lab.task.experiments import Experiment
-from lab.task.text import short, suggestion
+from lab.task.protocol.experiments import Experiment
+from lab.task.protocol.text import short, suggestion
 
 WORKERS: Final = "workers"
 """The one quantity that is no flag of a program: how many tasks job `worker` has."""
@@ -96,11 +96,11 @@ def check_over(over: Over, experiment: Experiment, fixed: Collection[str]) -> No
             )
         if name in fixed:
             raise InputError(f"--{name} is given, and --over varies it", "leave out one of the two")
-        if len({_read(name, text, experiment) for text in values}) < len(values):
+        if len({_parse_value(name, text, experiment) for text in values}) < len(values):
             raise InputError(f"--over: {name} has a value twice", "leave out one of the two")
 
 
-def _read(name: str, text: str, experiment: Experiment) -> object:
+def _parse_value(name: str, text: str, experiment: Experiment) -> object:
     """A value as the program takes it: 1 and 1.0 are the same rate."""
     if name == WORKERS:
         plain = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_TASKS))
@@ -126,16 +126,16 @@ def grid(over: Over, repeats: int) -> list[Point]:
     crews: tuple[str | None, ...] = over.get(WORKERS, (None,))
     rest = {name: values for name, values in over.items() if name != WORKERS}
     found = []
-    for crew, repeat in itertools.product(crews, range(repeats)):
+    for workers, repeat in itertools.product(crews, range(repeats)):
         for combination in itertools.product(*rest.values()):
             chosen = dict(zip(rest, combination, strict=True))
-            if crew is not None:
-                chosen[WORKERS] = crew
+            if workers is not None:
+                chosen[WORKERS] = workers
             found.append(Point({name: chosen[name] for name in over}, repeat))
     return found
 
 
-def settings(points: Sequence[Point]) -> list[dict[str, str]]:
+def combinations(points: Sequence[Point]) -> list[dict[str, str]]:
     """The distinct combinations, in the order of their values as they were written."""
     found: list[dict[str, str]] = []
     for point in points:
@@ -162,7 +162,7 @@ def with_workers(cluster: Cluster, count: int) -> Cluster:
     # Validated anew: a mere copy would keep the old digest.
     parts = {name: getattr(cluster, name) for name in Cluster.model_fields}
     changed = Cluster.model_validate({**parts, "jobs": jobs})
-    problem = next(check(changed), None)
+    problem = next(validate(changed), None)
     if problem is not None:
         raise InputError(
             f"{cluster.name!r} cannot have {count} workers: {problem.text()}",

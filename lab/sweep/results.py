@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lab.run.summary import Summary
 from lab.sweep.grid import Point
-from lab.task.states import State
+from lab.task.protocol.states import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,6 @@ class RunResult:
         return found
 
 
-def names(results: Sequence[RunResult]) -> list[str]:
+def figure_names(results: Sequence[RunResult]) -> list[str]:
     """All figures that some run has measured, in the order in which they came."""
     return list(dict.fromkeys(name for each in results for name in each.figures()))

@@ -12,15 +12,15 @@ from rich.table import Table
 
 from lab.formatting import fixed, p_value
 from lab.run.tables import table_of
-from lab.sweep.figures import Mean, Setting, Trend
-from lab.sweep.results import RunResult, names
+from lab.sweep.results import RunResult, figure_names
+from lab.sweep.statistics import Mean, Setting, Trend
 
 SIGNIFICANT: Final = 0.05
 
 
 def settings_table(made: Sequence[RunResult], settings: Sequence[Setting]) -> Table:
     """A row for each setting: its values, its runs, and each figure's mean with its interval."""
-    figures = names(made)
+    figures = figure_names(made)
     heads = [*settings[0].values, ">runs", *(f">{name}" for name in figures)]
     rows = [
         [
@@ -44,7 +44,7 @@ def trends_table(trends: Sequence[Trend]) -> Table:
             f"{trend.rho:+.2f}",
             p_value(trend.p, ".4f"),
             str(trend.repeats),
-            word(trend),
+            conclusion(trend),
         ]
         for trend in trends
     ]
@@ -61,18 +61,18 @@ def _cell(setting: Setting, figure: str) -> str:
     """A mean; and over how many runs, where some have no such figure."""
     mean = setting.means.get(figure)
     if mean is None or mean.runs == setting.runs:
-        return interval(mean)
-    return f"{interval(mean)} ({mean.runs} of {setting.runs})"
+        return format_mean(mean)
+    return f"{format_mean(mean)} ({mean.runs} of {setting.runs})"
 
 
-def interval(mean: Mean | None) -> str:
+def format_mean(mean: Mean | None) -> str:
     """`0.8523 ± 0.0041`."""
     if mean is None:
         return ""
     return _digits(mean.value) + ("" if mean.half is None else f" ± {_digits(mean.half)}")
 
 
-def word(trend: Trend) -> str:
+def conclusion(trend: Trend) -> str:
     """What a trend comes to, in a word."""
     if trend.least_p >= SIGNIFICANT:
         return "too few repeats"
@@ -104,7 +104,7 @@ def as_json(made: Sequence[RunResult], settings: Iterable[Setting], trends: Iter
 def as_csv(made: Sequence[RunResult]) -> str:
     """A row for each run, below a row of names."""
     text = io.StringIO()
-    columns = ["run_id", "state", *made[0].point.values, "repeat", *names(made)]
+    columns = ["run_id", "state", *made[0].point.values, "repeat", *figure_names(made)]
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     for each in made:

@@ -15,21 +15,21 @@ import pandas as pd
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from lab.backends import Say
+from lab.backends import Notify
 from lab.errors import LabError
-from lab.run.frame import STEPS, recorded_tasks, records_frame
+from lab.run.dataframe import STEPS, recorded_tasks, records_frame
 from lab.run.store import RunDir
-from lab.task.files import replacing
-from lab.tfrecords import count, frame
+from lab.task.protocol.files import atomic_writer
+from lab.tfrecords import count_records, frame_records
 
 FOLDER: Final = "tb"
-EVENTS: Final = "events.out.tfevents.lab"
+EVENTS_FILE: Final = "events.out.tfevents.lab"
 """The file of events that is made of a task's records; a program may have put its own beside it."""
 
-OWN: Final = "own"
+PROGRAM_FOLDER: Final = "own"
 """What stands before the directories of a program's own summaries: one may be called as a task."""
 
-_MARK: Final = "tfevents"
+_EVENTS_MARK: Final = "tfevents"
 """What TensorBoard knows a file of events by, anywhere in its name."""
 
 TAGS: Final = {
@@ -45,15 +45,15 @@ TAGS: Final = {
 
 _MILLI: Final = "_ms"  # an axis of thousandths cannot be read
 _VERSION: Final = "brain.Event:2"
-_LATEST: Final = 2.0**32  # seconds since the epoch; a page can show no moment that is far later
+_MAX_TIME: Final = 2.0**32  # seconds since the epoch; a page can show no moment that is far later
 
 
-def write_events(run: RunDir, say: Say, *, append: bool = False) -> list[Path]:
+def write_events(run: RunDir, notify: Notify, *, append: bool = False) -> list[Path]:
     """Write the events of every task whose records are newer than they are.
 
     Args:
         run: The run; of one that is under way, what there is now.
-        say: Receives a line where records are damaged and a file is written anew.
+        notify: Receives a line where records are damaged and a file is written anew.
         append: Append to files that exist, for a TensorBoard that has them open.
 
     Returns:
@@ -65,7 +65,7 @@ def write_events(run: RunDir, say: Say, *, append: bool = False) -> list[Path]:
     """
     written = []
     for task in recorded_tasks(run):
-        path = run.path / FOLDER / task / EVENTS
+        path = run.path / FOLDER / task / EVENTS_FILE
         exists = path.is_file()
         # Looked at before they are read: what comes meanwhile makes them newer again.
         moment_ns = run.records(task).stat().st_mtime_ns
@@ -73,9 +73,11 @@ def write_events(run: RunDir, say: Say, *, append: bool = False) -> list[Path]:
             continue
         if exists and append:
             _append(
-                path, encode_events(records_frame(run, [task], say=lambda _line: None)), moment_ns
+                path,
+                encode_events(records_frame(run, [task], notify=lambda _line: None)),
+                moment_ns,
             )
-        elif _replace(path, encode_events(records_frame(run, [task], say=say)), moment_ns):
+        elif _replace(path, encode_events(records_frame(run, [task], notify=notify)), moment_ns):
             written.append(path)
     return written
 
@@ -94,8 +96,8 @@ def _replace(path: Path, events: Sequence[bytes], moment_ns: int) -> bool:
         path.unlink(missing_ok=True)
         return False
     # The mark is not in the name of what `replacing` writes: a TensorBoard that is up sees no half.
-    with replacing(path, durable=False) as file:
-        file.write(frame(events))
+    with atomic_writer(path, durable=False) as file:
+        file.write(frame_records(events))
         file.flush()
         os.utime(file.fileno(), ns=(moment_ns, moment_ns))
     return True
@@ -108,7 +110,7 @@ def _append(path: Path, events: Sequence[bytes], moment_ns: int) -> None:
     size = os.fstat(descriptor).st_size
     try:
         with os.fdopen(descriptor, "r+b", closefd=False) as file:
-            file.write(frame(events[count(file) :]))
+            file.write(frame_records(events[count_records(file) :]))
     except OSError:
         os.ftruncate(descriptor, size)  # half an event could not be read
         raise
@@ -117,7 +119,7 @@ def _append(path: Path, events: Sequence[bytes], moment_ns: int) -> None:
     os.utime(path, ns=(moment_ns, moment_ns))
 
 
-def places(run: RunDir) -> dict[str, Path]:
+def event_dirs(run: RunDir) -> dict[str, Path]:
     """Every directory of a run that holds events, by the name that it has in TensorBoard.
 
     What is made of the records has the task's name; a program's own summaries have that of their
@@ -127,16 +129,16 @@ def places(run: RunDir) -> dict[str, Path]:
     for folder, names, files in os.walk(run.path):
         path = Path(folder)
         names.sort()
-        if any(_MARK in file for file in files):
+        if any(_EVENTS_MARK in file for file in files):
             inside = path.relative_to(run.path)
             task = inside.parent == Path(FOLDER)
-            found[inside.name if task else (Path(OWN) / inside).as_posix()] = path
+            found[inside.name if task else (Path(PROGRAM_FOLDER) / inside).as_posix()] = path
             if path != run.path:
                 names.clear()  # TensorBoard itself looks below
     return found
 
 
-def link(wanted: Mapping[str, RunDir], into: Path) -> None:
+def link_events(wanted: Mapping[str, RunDir], into: Path) -> None:
     """Lay out links to all events of some runs, as TensorBoard is to show them.
 
     Args:
@@ -144,7 +146,7 @@ def link(wanted: Mapping[str, RunDir], into: Path) -> None:
         into: A directory that is empty, or has links to what was there before.
     """
     for name, run in wanted.items():
-        for place, folder in places(run).items():
+        for place, folder in event_dirs(run).items():
             target = into / name / place
             target.parent.mkdir(parents=True, exist_ok=True)
             if not target.is_symlink():
@@ -157,7 +159,7 @@ def encode_events(records: pd.DataFrame) -> list[bytes]:
     A record that has nothing that can be drawn has no event.
 
     Args:
-        records: Of `lab.run.frame.records_frame`, in the order of their file.
+        records: Of `lab.run.dataframe.records_frame`, in the order of their file.
     """
     first = next((moment for moment in records["time_unix"] if _is_time(moment)), 0.0)
     version = Event(wall_time=first, file_version=_VERSION)
@@ -197,4 +199,4 @@ def _rates(records: pd.DataFrame) -> pd.Series[float]:
 
 
 def _is_time(moment: float) -> bool:
-    return 0 <= moment < _LATEST
+    return 0 <= moment < _MAX_TIME

@@ -18,7 +18,7 @@ _NO_TENSORFLOW: Final = "tensorboard.compat.notf"
 The import of TensorFlow would take 3 seconds.
 """
 
-_MOST_POINTS: Final = 10_000
+_MAX_POINTS: Final = 10_000
 """So many points of a curve are shown; of more, TensorBoard draws some by lot."""
 
 
@@ -50,7 +50,7 @@ def serve(folder: Path, port: int) -> str:
             f"--port={port}",
             # Without its data server, which would be a process of its own with a port of its own.
             "--load_fast=false",
-            f"--samples_per_plugin=scalars={_MOST_POINTS}",
+            f"--samples_per_plugin=scalars={_MAX_POINTS}",
             "--window_title=lab",
         ]
     )

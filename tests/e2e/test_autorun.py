@@ -110,10 +110,10 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(project: Path) -> None:
     lab(project, "collect")
     homes = sorted(path for path in (project / "runs").iterdir() if not path.is_symlink())
     infos = {path.name: json.loads((path / "run.json").read_text()) for path in homes}
-    (resumed,) = (name for name, info in infos.items() if info["resumed_from"])
+    (resumed,) = (name for name, info in infos.items() if info["spec"]["resumed_from"])
     summary = json.loads((project / "runs" / resumed / "summary.json").read_text())
     assert (summary["state"], summary["global_step"]) == ("succeeded", 8 * 3 * BATCHES)
-    assert infos[resumed]["resumed_from"] in infos
+    assert infos[resumed]["spec"]["resumed_from"] in infos
 
 
 def test_it_recreates_no_task_of_an_environment_of_lab_up(project: Path) -> None:

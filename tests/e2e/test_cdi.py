@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from lab.backends.compose.engine import Engine as DockerEngine
+from lab.backends.compose.client import Engine as DockerEngine
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.config import parse_cluster
-from lab.gpu.verification import Word, verdict
+from lab.gpu.verification import GpuStatus, check_gpus
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.render import render
@@ -96,7 +96,7 @@ def test_each_task_has_the_device_nodes_of_its_own_cards_and_no_other(
     environment: ComposeEnvironment, plan: Plan
 ) -> None:
     found: dict[str, set[str]] = {}
-    for seen in environment.seen():
+    for seen in environment.inspect():
         listed = ["docker", "exec", seen.name, "sh", "-c", "ls /dev | grep ^nvidia || true"]
         done = subprocess.run(listed, capture_output=True, text=True, check=True)
         found[seen.service] = set(done.stdout.split())
@@ -106,16 +106,16 @@ def test_each_task_has_the_device_nodes_of_its_own_cards_and_no_other(
 
 
 def test_the_device_nodes_prove_the_pins(environment: ComposeEnvironment, plan: Plan) -> None:
-    sights = environment.look(tensorflow=False)
+    sights = environment.probe_gpus(tensorflow=False)
     for task in plan.tasks:
-        told = verdict(task.gpus, sights[task.name], MINORS)
-        assert told.word is Word.PROVED, told.explanation
+        told = check_gpus(task.gpus, sights[task.name], MINORS)
+        assert told.argument is GpuStatus.PROVED, told.explanation
         assert "device nodes" in told.sources
 
 
 def test_a_wrong_card_is_seen(environment: ComposeEnvironment, plan: Plan) -> None:
     """The same containers against a plan that they were not made from."""
-    sights = environment.look(tensorflow=False)
+    sights = environment.probe_gpus(tensorflow=False)
     first, second = (task for task in plan.tasks if task.gpus and task.name != "worker-2")
-    told = verdict(second.gpus, sights[first.name], MINORS)
-    assert told.word is Word.MISMATCH
+    told = check_gpus(second.gpus, sights[first.name], MINORS)
+    assert told.argument is GpuStatus.MISMATCH

@@ -28,7 +28,7 @@ port: 24222
 
 STEPS = """\
 import os, signal, sys, time
-from lab.task.recorder import Recorder
+from lab.task.sdk.recorder import Recorder
 
 task = os.environ["LAB_TASK"]
 recorder = Recorder(*task.split("-")[:1], int(task.split("-")[1]))

@@ -19,8 +19,8 @@ from lab.gpu import Gpu, Inventory, take_inventory
 from lab.placement.place import place
 from lab.placement.plan import Link, Plan
 from lab.render.compose import render
+from lab.task.probes.version import digest
 from lab.task.protocol import Request, RunSpec, TaskStatus
-from lab.task.sources import digest
 from tests.agents import wait_for
 
 pytestmark = pytest.mark.engine
@@ -72,7 +72,7 @@ def docker(*arguments: str) -> str:
 
 def inspect(environment: ComposeEnvironment) -> dict[str, dict[str, Any]]:
     """The engine's description of each container, by service."""
-    ids = [each.id for each in environment.seen()]
+    ids = [each.id for each in environment.inspect()]
     found = json.loads(docker("inspect", *ids))
     return {each["Config"]["Labels"]["com.docker.compose.service"]: each for each in found}
 
@@ -108,7 +108,7 @@ def module_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def environment(pinning: None, module_root: Path) -> Iterator[ComposeEnvironment]:
     plan = place_on(module_root, "uuid")
-    environment = ComposeBackend().up(plan, root=module_root, say=no_word)
+    environment = ComposeBackend().up(plan, root=module_root, notify=no_word)
     yield environment
     environment.down(no_word)
     assert left_behind() == []
@@ -124,7 +124,7 @@ def request(environment: ComposeEnvironment, run_id: str, *args: str) -> Request
 
 def collect(environment: ComposeEnvironment, run_id: str, *, follow: bool) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
-    for chunk in environment.ship(run_id, {}, follow=follow):
+    for chunk in environment.stream(run_id, {}, follow=follow):
         if chunk is not None:
             kept = (
                 b""
@@ -173,7 +173,7 @@ def test_what_really_ran_is_told(
     assert (name, text) == ("docker-compose.yml", render(place_on(module_root, "uuid")))
     assert environment.provenance()["image"].startswith("sha256:")
     # An edited file is no longer what ran.
-    file = Path(environment.seen()[0].file)
+    file = Path(environment.inspect()[0].file)
     file.write_text(text.replace("pids_limit: 4096", "pids_limit: 4095"))
     try:
         name, instead = environment.description()
@@ -245,7 +245,7 @@ def test_a_run_from_request_to_collection(environment: ComposeEnvironment) -> No
     assert files["logs/worker-0.log"].startswith(b"a title \x1b]0;owned\x07 and half a line")
     # Nothing is sent again that home has.
     sizes = {path: len(data) for path, data in files.items()}
-    again = {chunk.path for chunk in environment.ship("first", sizes, follow=False) if chunk}
+    again = {chunk.path for chunk in environment.stream("first", sizes, follow=False) if chunk}
     assert not again & {"tasks/worker-1.jsonl", "logs/worker-0.log"}
     assert [each.run_id for each in environment.runs()] == ["first"]
     # The terminal gets no control sequence.
@@ -276,7 +276,7 @@ def test_an_unknown_run_is_named(environment: ComposeEnvironment) -> None:
 
 def test_a_reader_that_leaves_leaves_nothing_behind(environment: ComposeEnvironment) -> None:
     environment.submit(Request("left", RunSpec("long", "long.py"), environment.cluster_spec()))
-    stream = environment.ship("left", {}, follow=True)
+    stream = environment.stream("left", {}, follow=True)
     assert next(stream) is not None
     assert readers(environment)
     stream.close()
@@ -287,8 +287,10 @@ def test_a_reader_that_leaves_leaves_nothing_behind(environment: ComposeEnvironm
 
 def readers(environment: ComposeEnvironment) -> list[str]:
     """Processes inside the containers that bring a run home."""
-    lines = [docker("top", each.id, "-o", "pid,args") for each in environment.seen()]
-    return [line for text in lines for line in text.splitlines() if "lab.task.volume" in line]
+    lines = [docker("top", each.id, "-o", "pid,args") for each in environment.inspect()]
+    return [
+        line for text in lines for line in text.splitlines() if "lab.task.probes.volume" in line
+    ]
 
 
 def test_a_task_that_lost_its_network_is_restarted(
@@ -299,7 +301,7 @@ def test_a_task_that_lost_its_network_is_restarted(
     assert inside("worker-1", interfaces) == "['lo']"
     said: list[str] = []
     plan = place_on(module_root, "uuid")
-    ComposeBackend().up(plan, root=module_root, say=said.append)
+    ComposeBackend().up(plan, root=module_root, notify=said.append)
     assert [line for line in said if line.startswith("restarting worker-1")]
     assert "eth" in inside("worker-1", interfaces)
     assert all(task.alive for task in environment.tasks())
@@ -309,13 +311,13 @@ def test_a_name_that_is_taken_is_refused(
     environment: ComposeEnvironment, module_root: Path, root: Path
 ) -> None:
     with pytest.raises(LabError, match="another folder"):
-        ComposeBackend().up(place_on(module_root, "uuid"), root=root, say=no_word)
+        ComposeBackend().up(place_on(module_root, "uuid"), root=root, notify=no_word)
     with pytest.raises(LabError, match="another description"):
         changed = DESCRIPTION.replace("2222", "2300")
         (root / "cluster.yaml").write_text(changed.format(name=NAME))
         cluster = load_cluster(root / "cluster.yaml")
         plan = place(cluster, take_inventory("none", cluster))
-        ComposeBackend().up(plan, root=module_root, say=no_word)
+        ComposeBackend().up(plan, root=module_root, notify=no_word)
     assert all(task.alive for task in environment.tasks())
 
 
@@ -325,11 +327,11 @@ def test_a_boot_that_fails_leaves_nothing(
     plan = place_on(root, "none", name="lab-e2e-failing")
     (root / "data").rmdir()
     with pytest.raises(LabError, match="data is missing"):
-        ComposeBackend().up(plan, root=root, say=no_word)
+        ComposeBackend().up(plan, root=root, notify=no_word)
     assert left_behind(plan.name) == []
     (root / "data").mkdir()
     with pytest.raises(LabError, match="is not up after 0 s"):
-        ComposeBackend(ready_s=0).up(plan, root=root, say=no_word)
+        ComposeBackend(ready_s=0).up(plan, root=root, notify=no_word)
     assert left_behind(plan.name) == []
 
     # Whatever it is that ends it.
@@ -338,7 +340,7 @@ def test_a_boot_that_fails_leaves_nothing(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ComposeBackend().up(plan, root=root, say=interrupt)
+        ComposeBackend().up(plan, root=root, notify=interrupt)
     assert left_behind(plan.name) == []
 
 
@@ -346,7 +348,7 @@ def test_a_link_holds_before_its_node_is_healthy(image: str, root: Path) -> None
     plan = place_on(root, "none", name="lab-e2e-link")
     slow = replace(plan.nodes[1], link=Link(rate_bits=10_000_000))
     plan = replace(plan, nodes=(plan.nodes[0], slow))
-    environment = ComposeBackend().up(plan, root=root, say=no_word)
+    environment = ComposeBackend().up(plan, root=root, notify=no_word)
     try:
         containers = inspect(environment)
         # Only this anchor may change a network, its own.
@@ -371,11 +373,11 @@ def test_down_removes_what_is_labelled_and_nothing_else(image: str, root: Path) 
     stranger = "lab-e2e-stranger"
     docker("volume", "create", "--label", f"com.docker.compose.project={plan.name}", stranger)
     try:
-        environment = ComposeBackend().up(plan, root=root, say=no_word)
+        environment = ComposeBackend().up(plan, root=root, notify=no_word)
         assert len(left_behind(plan.name)) > 2
         environment.down(no_word)
         assert left_behind(plan.name) == [stranger]
-        assert ComposeBackend().find_volume(plan.name) is None
+        assert ComposeBackend().find_any(plan.name) is None
         environment.down(no_word)
     finally:
         docker("volume", "rm", stranger)
@@ -393,7 +395,7 @@ def test_without_the_helper(image: str, module_root: Path, flags: str, code: int
         backend = ComposeBackend()
         assert backend.find(plan.name) is None
         # All containers have stopped: the run is read from the volume that they left.
-        environment = backend.find_volume(plan.name)
+        environment = backend.find_any(plan.name)
         assert environment is not None
         (run,) = environment.runs()
         files = collect(environment, run.run_id, follow=True)

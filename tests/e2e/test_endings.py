@@ -36,7 +36,7 @@ port: 24232
 SAVES = """\
 import os, signal, sys, time
 from pathlib import Path
-from lab.task.recorder import Recorder
+from lab.task.sdk.recorder import Recorder
 
 task = os.environ["LAB_TASK"]
 recorder = Recorder(*task.split("-")[:1], int(task.split("-")[1]))

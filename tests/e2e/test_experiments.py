@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lab.task.data import load_mnist
-from lab.task.echo import TensorFlowLines
+from lab.task.agent.echo import TensorFlowLines
+from lab.task.sdk.data import load_mnist
 from tests import oracle
 from tests.agents import processes_with
 from tests.commands import ROOT, lab

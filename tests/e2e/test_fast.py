@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lab.task.data import Mnist, load_mnist
-from lab.task.model import load_model
+from lab.task.sdk.data import Mnist, load_mnist
+from lab.task.sdk.model import load_model
 from tests import oracle
 from tests.cluster import cluster
 

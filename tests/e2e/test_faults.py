@@ -17,7 +17,7 @@ from lab.backends.local.environment import LocalEnvironment
 from lab.cli import main
 from lab.errors import LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.task.netfault import MODULE
+from lab.task.probes.netfault import MODULE
 from tests.agents import PATIENCE_S, processes_with, wait_for
 from tests.conditions import needs_namespaces
 from tests.e2e.test_compose import docker, left_behind, no_word, place_on
@@ -96,10 +96,10 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEnvi
         nodes=(PlannedNode("tf1"), PlannedNode("tf2")),
         tasks=(PlannedTask("ps", 0, "tf1", port), PlannedTask("worker", 0, "tf2", port)),
     )
-    environment = LocalBackend().up(plan, root=tmp_path, say=no_word)
+    environment = LocalBackend().up(plan, root=tmp_path, notify=no_word)
     assert isinstance(environment, LocalEnvironment)
     yield environment
-    if environment.alive():
+    if environment.is_up:
         environment.down(no_word)
     wait_for(lambda: not processes_with(f"LAB_TEST_MARKER={tmp_path}\0"), "nothing is left")
 
@@ -107,20 +107,20 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEnvi
 def on(environment: LocalEnvironment, task: str) -> list[str]:
     """The command line that runs Python code where a task lives."""
     prefix = environment._enter(environment._agent_pids()[task])
-    return [*prefix, processes.command("x")[0], "-c"]
+    return [*prefix, processes.module_command("x")[0], "-c"]
 
 
 def test_pseudo_nodes_are_cut_off_and_come_back(local: LocalEnvironment) -> None:
     with talking(on(local, "worker-0"), on(local, "ps-0")) as longest_s:
-        local.disturb("tf2", CUT)
+        local.inject_network_fault("tf2", CUT)
         assert longest_s() > SILENT_S
 
 
 def test_a_cut_that_is_under_way_goes_with_its_environment(local: LocalEnvironment) -> None:
-    local.disturb("tf2", ["cut:60s"])
+    local.inject_network_fault("tf2", ["cut:60s"])
     with pytest.raises(LabError, match="node tf2: another fault of this node's network is under"):
-        local.disturb("tf2", ["cut:60s"])
-    local.disturb("tf1", ["link:rate=1mbit,60s"])
+        local.inject_network_fault("tf2", ["cut:60s"])
+    local.inject_network_fault("tf1", ["link:rate=1mbit,60s"])
     local.down(no_word)
 
 
@@ -180,7 +180,7 @@ def test_faults_of_a_run_come_in_their_time_and_are_on_record(
     assert main([*words, "--fault", f"{pause}; {cut}; {kill}"]) == 1
     (run,) = (tmp_path / "runs").iterdir()
     told = json.loads((run / "run.json").read_text())
-    assert (told["state"], told["faults"]) == ("failed", [pause, cut, kill])
+    assert (told["state"], told["spec"]["faults"]) == ("failed", [pause, cut, kill])
     assert told["reason"].startswith("worker-0 failed: killed by SIGKILL")
     (begun, began), (over, ended) = events(run, "worker-1")
     assert (begun, over) == (f"fault: {pause}", f"fault over: {pause}")
@@ -203,7 +203,7 @@ def containers(
     for name in ("data", "scripts"):
         (tmp_path / name).mkdir()
     plan = place_on(tmp_path, "none", name="lab-faults")
-    environment = ComposeBackend().up(plan, root=tmp_path, say=no_word)
+    environment = ComposeBackend().up(plan, root=tmp_path, notify=no_word)
     yield environment
     environment.down(no_word)
     assert left_behind("lab-faults") == []
@@ -217,18 +217,18 @@ def faults_of(environment: ComposeEnvironment) -> list[str]:
 def test_containers_are_cut_off_and_come_back(containers: ComposeEnvironment) -> None:
     listen = ["docker", "exec", "lab-faults-worker-1-1", "python", "-c"]
     ask = ["docker", "exec", "lab-faults-ps-0-1", "python", "-c"]
-    known = [each.service for each in containers.seen()]
+    known = [each.service for each in containers.inspect()]
     with talking(listen, ask) as longest_s:
-        containers.disturb("tf2", CUT)
+        containers.inject_network_fault("tf2", CUT)
         assert longest_s() > SILENT_S
     wait_for(lambda: not faults_of(containers), "the container that did it has gone")
     # What does a fault is no part of the environment, and the environment's own is unharmed.
-    containers.disturb("tf1", ["link:rate=1mbit,60s"])
+    containers.inject_network_fault("tf1", ["link:rate=1mbit,60s"])
     (link,) = faults_of(containers)
-    assert [each.service for each in containers.seen()] == known
+    assert [each.service for each in containers.inspect()] == known
     assert all(task.alive for task in containers.tasks())
     with pytest.raises(LabError, match="node tf1: another fault of this node's network is under"):
-        containers.disturb("tf1", ["cut:60s"])
+        containers.inject_network_fault("tf1", ["cut:60s"])
     (options,) = json.loads(docker("inspect", link))
     assert options["HostConfig"]["CapDrop"] == ["ALL"]
     assert MODULE in options["Config"]["Cmd"]

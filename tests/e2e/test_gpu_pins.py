@@ -20,13 +20,13 @@ import pytest
 from lab.backends import Environment
 from lab.backends.compose import ComposeBackend, ComposeEnvironment
 from lab.backends.compose import backend as compose_backend
-from lab.backends.local import LocalBackend, layout
+from lab.backends.gpu_verification import boot, evaluate
+from lab.backends.local import LocalBackend, manifest
 from lab.backends.local.state import TaskRecord
-from lab.backends.proof import boot, judge
 from lab.config import load_cluster
 from lab.errors import LabError
 from lab.gpu import Gpu, Inventory
-from lab.gpu.verification import Word
+from lab.gpu.verification import GpuStatus
 from lab.placement.place import place
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.render.compose import render
@@ -99,7 +99,7 @@ def of_pid_1(container: str) -> dict[str, str]:
 
 def check_pins(environment: ComposeEnvironment, planned: Mapping[str, tuple[str, ...]]) -> None:
     """PID 1 and the engine: exactly these cards, nobody another's, and none for the others."""
-    seen = environment.seen()
+    seen = environment.inspect()
     described = json.loads(docker("inspect", *(each.id for each in seen)))
     by_service = {
         each["Config"]["Labels"]["com.docker.compose.service"]: each for each in described
@@ -121,13 +121,15 @@ def check_pins(environment: ComposeEnvironment, planned: Mapping[str, tuple[str,
     assert {task.task: task.gpus for task in environment.tasks()} == planned
     held = [card for cards in planned.values() for card in cards]
     assert len(held) == len(set(held))
-    verdicts = judge(environment, planned, ())
-    assert {name: verdicts[name].word for name, cards in planned.items() if cards} == dict.fromkeys(
-        [name for name, cards in planned.items() if cards], Word.DECLARED
-    )
+    verdicts = evaluate(environment, planned, ())
+    assert {
+        name: verdicts[name].argument for name, cards in planned.items() if cards
+    } == dict.fromkeys([name for name, cards in planned.items() if cards], GpuStatus.DECLARED)
     # No device node is in there, and that is all that a ps can be asked.
-    assert verdicts["ps-0"].word is Word.PROVED
-    assert {each.word for name, each in verdicts.items() if name not in planned} == {Word.DECLARED}
+    assert verdicts["ps-0"].argument is GpuStatus.PROVED
+    assert {each.argument for name, each in verdicts.items() if name not in planned} == {
+        GpuStatus.DECLARED
+    }
 
 
 def found(name: str) -> ComposeEnvironment:
@@ -220,7 +222,7 @@ def test_a_broken_pin_is_refused(
     by_name = {task.name: task.gpus[0] for task in plan.tasks if task.gpus}
     said: list[str] = []
     with pytest.raises(LabError) as caught:
-        boot(ComposeBackend(), plan, root=project, say=said.append)
+        boot(ComposeBackend(), plan, root=project, notify=said.append)
     assert str(caught.value).startswith(
         f"worker-1: planned {by_name['worker-1']}, sees {by_name['worker-6']} (environment)"
         " (nor is worker-6 as planned); boot it anew"
@@ -275,9 +277,9 @@ def local(
 
 def test_locally_cuda_proves_each_pin(local: Path) -> None:
     said: list[str] = []
-    environment: Environment = boot(LocalBackend(), LOCAL, root=local, say=said.append)
+    environment: Environment = boot(LocalBackend(), LOCAL, root=local, notify=said.append)
     assert said[-1] == "GPUs: 3 cards of 2 tasks proved (CUDA, environment), ps-0 sees none"
-    sights = environment.look(tensorflow=False)
+    sights = environment.probe_gpus(tensorflow=False)
     assert sights["worker-1"].cuda == (UUIDS[3][4:], UUIDS[0][4:])
     assert sights["ps-0"].cuda == ()
     assert {task.task: task.gpus for task in environment.tasks()} == {
@@ -287,7 +289,7 @@ def test_locally_cuda_proves_each_pin(local: Path) -> None:
 
 
 def test_locally_a_broken_pin_is_refused(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = layout.tasks_of
+    honest = manifest.tasks_of
 
     def tampered(plan: Plan, *words: Any, **named: Any) -> tuple[TaskRecord, ...]:
         right, wrong = honest(plan, *words, **named), honest(swap, *words, **named)
@@ -296,9 +298,9 @@ def test_locally_a_broken_pin_is_refused(local: Path, monkeypatch: pytest.Monkey
         )
 
     swap = swapped(LOCAL, "ps-0", "worker-0")
-    monkeypatch.setattr(layout, "tasks_of", tampered)
+    monkeypatch.setattr(manifest, "tasks_of", tampered)
     words = rf"ps-0: planned none, sees {UUIDS[2]} \(environment\) \(nor is worker-0 as planned\)"
     with pytest.raises(LabError, match=words):
-        boot(LocalBackend(), LOCAL, root=local, say=lambda line: None)
+        boot(LocalBackend(), LOCAL, root=local, notify=lambda line: None)
     assert LocalBackend().all() == []
-    assert LocalBackend().find_volume(LOCAL.name) is None
+    assert LocalBackend().find_any(LOCAL.name) is None

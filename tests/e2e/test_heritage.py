@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lab.task.data import load_mnist
-from lab.task.model import load_model
-from lab.tf_versions import HERITAGE
+from lab.task.sdk.data import load_mnist
+from lab.task.sdk.model import load_model
+from lab.tf_versions import TF1
 from tests import oracle
 from tests.agents import processes_with
 from tests.commands import ROOT, lab
@@ -68,8 +68,8 @@ class Project:
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
     if request.param == "compose":
         request.getfixturevalue("heritage_image")
-    elif HERITAGE.python(ROOT) is None:
-        lacking(f"no {HERITAGE.environment} here; `make {HERITAGE.target}` makes it")
+    elif TF1.python(ROOT) is None:
+        lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
     for name in ("scripts", "clusters"):
         shutil.copytree(ROOT / name, tmp_path / name)
     (tmp_path / "data").mkdir()

@@ -16,24 +16,24 @@ from lab.errors import LabError
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.task.sources import IN_IMAGE, digest
+from lab.task.probes.version import IN_IMAGE, digest
 from tests.engine import ROOT
 
 pytestmark = pytest.mark.engine
 
 LOOK = """
 import importlib.util, json, os, pathlib, sys
-import lab.task.agent, lab.task.data, lab.task.sources, pynvml, pyroute2
+import lab.task.agent.agent, lab.task.sdk.data, lab.task.probes.version, pynvml, pyroute2
 print(json.dumps({
     "user": [os.getuid(), os.getgid()],
     "runs": [os.stat("/runs").st_uid, os.stat("/runs").st_gid],
     "python": sys.executable,
     "tensorflow": importlib.util.find_spec("tensorflow") is not None,
     "helper": importlib.util.find_spec("lab.cli") is not None,
-    "compiled": pathlib.Path(lab.task.agent.__cached__).is_file(),
+    "compiled": pathlib.Path(lab.task.agent.agent.__cached__).is_file(),
     "programs": sorted(path.name for path in pathlib.Path("/lab/scripts").glob("*.py")),
-    "sources": lab.task.sources.digest(),
-    "examples": len(lab.task.data.load_mnist().train.labels),
+    "sources": lab.task.probes.version.digest(),
+    "examples": len(lab.task.sdk.data.load_mnist().train.labels),
     "environment": sorted(os.environ),
 }))
 """
@@ -82,7 +82,7 @@ def test_a_build_that_fails_names_the_mend(
     monkeypatch.setenv("LAB_IMAGE", "lab:never")
     monkeypatch.setenv(variable, value)
     with pytest.raises(LabError, match="building the image") as caught:
-        build(plan, root=ROOT, say=lambda line: None)
+        build(plan, root=ROOT, notify=lambda line: None)
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -91,10 +91,10 @@ def test_says_when_no_image_can_be_had(
     image: str, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = ComposeBackend()
-    assert backend.unready(plan, root=ROOT) is None
+    assert backend.missing_image(plan, root=ROOT) is None
     monkeypatch.setenv("LAB_IMAGE", "lab:never")
     monkeypatch.setenv("LAB_BASE_IMAGE", "lab-base:of-no-registry")
-    assert "tools/base-image.sh" in str(backend.unready(plan, root=ROOT))
+    assert "tools/base-image.sh" in str(backend.missing_image(plan, root=ROOT))
 
 
 def test_one_that_is_old_is_told_from_one_that_was_built_on_this(
@@ -109,9 +109,9 @@ def test_one_that_is_old_is_told_from_one_that_was_built_on_this(
         for name in ("lab:before", "lab:never"):
             monkeypatch.setenv("LAB_IMAGE", name)
             with pytest.raises(LabError, match=f"{name} .LAB_IMAGE. holds another version of lab"):
-                ComposeBackend().unready(plan, root=ROOT)
+                ComposeBackend().missing_image(plan, root=ROOT)
         monkeypatch.setenv("LAB_IMAGE", "lab:mine")
-        assert ComposeBackend().unready(plan, root=ROOT) is None
+        assert ComposeBackend().missing_image(plan, root=ROOT) is None
     left = docker("ps", "--all", "--quiet", "--filter", f"label=lab.reader={plan.name}")
     assert left == ""
 

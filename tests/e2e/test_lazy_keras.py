@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from lab.task.lazy_keras import put_off
+from lab.task.protocol.lazy_keras import defer_keras
 from tests.commands import ROOT
 
 pytestmark = pytest.mark.tensorflow
@@ -19,7 +19,7 @@ import json, os, sys
 import tensorflow as tf
 
 at_first = "keras" in sys.modules
-import lab.task.program
+import lab.task.sdk.program
 
 model = tf.keras.Sequential([tf.keras.layers.Dense(2)])
 with tf.device("CPU"):
@@ -33,7 +33,7 @@ def test_keras_is_imported_when_it_is_used_and_not_before() -> None:
     kept = {name: value for name, value in os.environ.items() if "KERAS" not in name}
     said = subprocess.run(
         [sys.executable, "-c", USES],
-        env={**kept, **put_off(kept), "PYTHONPATH": str(ROOT)},
+        env={**kept, **defer_keras(kept), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=True,

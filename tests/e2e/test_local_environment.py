@@ -18,12 +18,12 @@ import pytest
 
 from lab.backends.local import LocalBackend, processes
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.process import Identity, descendants
+from lab.backends.process import ProcessHandle, descendants
 from lab.errors import InputError, LabError
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
+from lab.task.probes.version import digest
 from lab.task.protocol import Request, RunSpec, TaskStatus
-from lab.task.sources import digest
-from lab.task.states import State
+from lab.task.protocol.states import State
 from tests.agents import PATIENCE_S, ROOT, processes_with, wait_for
 from tests.conditions import needs_namespaces
 
@@ -110,7 +110,7 @@ def up(project: Path, **changes: object) -> LocalEnvironment:
     booted = LocalBackend().up(
         replace(plan(port=free_port()), **changes),  # type: ignore[arg-type]
         root=project,
-        say=said.append,
+        notify=said.append,
     )
     assert "are up" in said[-1]
     return booted
@@ -146,7 +146,7 @@ class Home:
         self.files: dict[str, bytes] = {}
 
     def follow(self, environment: LocalEnvironment, run_id: str = "r1") -> Home:
-        for chunk in environment.ship(run_id, {}, follow=True):
+        for chunk in environment.stream(run_id, {}, follow=True):
             if chunk is not None:
                 before = self.files.get(chunk.path, b"") if chunk.offset is not None else b""
                 assert len(before) == (chunk.offset or 0)
@@ -159,7 +159,7 @@ class Home:
 
 def states(environment: LocalEnvironment, run_id: str = "r1") -> dict[str, State]:
     found = {}
-    for chunk in environment.ship(run_id, {}, follow=False):
+    for chunk in environment.stream(run_id, {}, follow=False):
         if chunk is not None and chunk.path.startswith("status/"):
             status = TaskStatus.from_json(chunk.data.decode())
             found[status.task] = status.state
@@ -258,7 +258,7 @@ def test_killed_supervisor_leaves_nothing(kind: str, victim: str, project: Path)
     assert environment.tasks()[0].alive is False
     with pytest.raises(LabError, match="has gone"):
         submit(environment, "", "r2")
-    remains = LocalBackend().find_volume("demo")
+    remains = LocalBackend().find_any("demo")
     assert remains is not None
     assert set(states(remains)) == {"ps-0", "worker-0", "worker-1"}
     # What it left is kept until the next environment of this name, and no longer.
@@ -291,13 +291,13 @@ def test_helper_that_dies_leaves_the_environment(kind: str, project: Path) -> No
         "from pathlib import Path\n"
         "from lab.backends.local import LocalBackend\n"
         "from tests.e2e.test_local_environment import plan, free_port\n"
-        "LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), say=print)\n"
+        "LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), notify=print)\n"
         "os.kill(os.getpid(), 9)\n"
     )
     helper = subprocess.run(
         [sys.executable, "-c", code, str(project)],
         cwd=ROOT,
-        env=processes.environ(),
+        env=processes.base_environ(),
         capture_output=True,
         check=False,
     )
@@ -325,7 +325,7 @@ def test_two_ups_at_once(kind: str, project: Path) -> None:
         "from lab.errors import LabError\n"
         "from tests.e2e.test_local_environment import plan, free_port\n"
         "try:\n"
-        "    LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), say=print)\n"
+        "    LocalBackend().up(plan(port=free_port()), root=Path(sys.argv[1]), notify=print)\n"
         "except LabError as error:\n"
         "    sys.exit(str(error))\n"
     )
@@ -333,7 +333,7 @@ def test_two_ups_at_once(kind: str, project: Path) -> None:
         subprocess.Popen(
             [sys.executable, "-c", code, str(project)],
             cwd=ROOT,
-            env=processes.environ(),
+            env=processes.base_environ(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -365,7 +365,7 @@ def test_shell_is_in_the_tasks_place(kind: str, project: Path) -> None:
 def test_dead_agent_is_shown(kind: str, project: Path) -> None:
     environment = up(project)
     pid = int(environment.tasks()[1].detail.removeprefix("pid "))
-    Identity.of(pid).signal(signal.SIGKILL)
+    ProcessHandle.of(pid).signal(signal.SIGKILL)
     wait_for(lambda: not environment.tasks()[1].alive, "worker-0's agent has ended")
     wait_for(lambda: environment.tasks()[1].detail == "agent ended, SIGKILL", "it is said")
     assert environment.tasks()[0].alive
@@ -476,7 +476,7 @@ def test_port_in_use_starts_nothing(project: Path, monkeypatch: pytest.MonkeyPat
         listener.bind(("127.0.0.1", port + 2))
         listener.listen()
         with pytest.raises(LabError, match=f"port {port + 2} cannot be used: Address already"):
-            LocalBackend().up(plan(port=port), root=project, say=said.append)
+            LocalBackend().up(plan(port=port), root=project, notify=said.append)
     assert said == []
     assert not (project / "state/local/demo").exists()
 
@@ -484,15 +484,15 @@ def test_port_in_use_starts_nothing(project: Path, monkeypatch: pytest.MonkeyPat
 def test_ports_of_another_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
     port = free_port()
-    LocalBackend().up(plan("one", port), root=project, say=lambda _: None)
+    LocalBackend().up(plan("one", port), root=project, notify=lambda _: None)
     with pytest.raises(LabError, match=f"port {port + 2} belongs to the local environment 'one'"):
-        LocalBackend().up(plan("two", port + 2), root=project, say=lambda _: None)
-    LocalBackend().up(plan("two", port + 3), root=project, say=lambda _: None, share=True)
+        LocalBackend().up(plan("two", port + 2), root=project, notify=lambda _: None)
+    LocalBackend().up(plan("two", port + 3), root=project, notify=lambda _: None, share=True)
     assert [each.project for each in LocalBackend().all()] == ["one", "two"]
 
 
 def test_warning_without_namespaces(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
     said: list[str] = []
-    LocalBackend().up(plan(port=free_port()), root=project, say=said.append)
+    LocalBackend().up(plan(port=free_port()), root=project, notify=said.append)
     assert [line for line in said if "listen on every interface" in line] == said[:1]

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from lab.records import Record
-from lab.task.data import Floats, Mnist, load_mnist
-from lab.task.model import load_model
+from lab.task.sdk.data import Floats, Mnist, load_mnist
+from lab.task.sdk.model import load_model
 from tests import oracle
 from tests.cluster import PATIENCE_S, Task, cluster
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lab.tf_versions import HERITAGE
+from lab.tf_versions import TF1
 from tests.commands import ROOT, environ
 from tests.conditions import lacking
 
@@ -57,12 +57,12 @@ END = {
 """Steps that may have changed something, and the task that a change does not wait for."""
 
 
-@pytest.fixture(scope="module", params=["2.21", HERITAGE.tensorflow])
+@pytest.fixture(scope="module", params=["2.21", TF1.tensorflow])
 def observed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """What `tests/refusing.py` prints, with each TensorFlow."""
     python: Path | None = Path(sys.executable)
-    if request.param == HERITAGE.tensorflow and (python := HERITAGE.python(ROOT)) is None:
-        lacking(f"no {HERITAGE.environment} here; `make {HERITAGE.target}` makes it")
+    if request.param == TF1.tensorflow and (python := TF1.python(ROOT)) is None:
+        lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
     folder = tmp_path_factory.mktemp("refusing")
     done = subprocess.run(
         [str(python), "-m", "tests.refusing"],
@@ -176,7 +176,7 @@ def test_all_sessions_of_a_listing_pass_here_and_the_last_line_says_why_it_ended
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.replace("TIMES", refuses_function))
     done = subprocess.run(
-        [sys.executable, "-m", "lab.task.heritage", str(program)],
+        [sys.executable, "-m", "lab.task.tf1", str(program)],
         cwd=tmp_path,
         env=environ(tmp_path),
         stdin=subprocess.DEVNULL,
@@ -196,7 +196,7 @@ REPEATING = """\
 import ctypes, json, os, sys
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 import tensorflow.compat.v1 as tf
-from lab.task.heritage.request_ids import number_requests, seed_threads
+from lab.task.tf1.request_ids import number_requests, seed_threads
 
 tf.disable_eager_execution()
 servers = [tf.train.Server({"ps": ["localhost:0"]}, "ps", 0)]
@@ -228,12 +228,12 @@ print(json.dumps({"of_16": of_16, "numbered": numbered, "made": made}))
 """
 
 
-@pytest.mark.parametrize("tensorflow", ["2.21", HERITAGE.tensorflow])
+@pytest.mark.parametrize("tensorflow", ["2.21", TF1.tensorflow])
 def test_request_ids_follow_from_the_seeds_of_threads(tmp_path: Path, tensorflow: str) -> None:
     """With 16 seeds nearly every step is refused, with numbered ones none."""
     python: Path | None = Path(sys.executable)
-    if tensorflow == HERITAGE.tensorflow and (python := HERITAGE.python(ROOT)) is None:
-        lacking(f"no {HERITAGE.environment} here; `make {HERITAGE.target}` makes it")
+    if tensorflow == TF1.tensorflow and (python := TF1.python(ROOT)) is None:
+        lacking(f"no {TF1.environment} here; `make {TF1.target}` makes it")
     done = subprocess.run(
         [str(python), "-c", REPEATING],
         cwd=tmp_path,

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lab.task.data import Floats, Mnist, load_mnist
+from lab.task.sdk.data import Floats, Mnist, load_mnist
 from tests import oracle
 from tests.commands import ROOT, environ, lab
 
@@ -250,7 +250,7 @@ def start(program: Path, folder: Path, *words: str) -> subprocess.CompletedProce
     """Run a program that needs no cluster, in a directory of its own."""
     folder.mkdir()
     return subprocess.run(
-        [sys.executable, "-m", "lab.task.heritage", str(program), *words],
+        [sys.executable, "-m", "lab.task.tf1", str(program), *words],
         cwd=folder,
         env=environ(folder),
         stdin=subprocess.DEVNULL,
@@ -684,7 +684,7 @@ def test_a_checkpoint_of_an_earlier_run_is_not_gone_on_from(tmp_path: Path) -> N
 
     def go(*switches: str) -> subprocess.CompletedProcess[str]:
         program.write_text(SUPERVISED)  # Anew for each run, as the lab does.
-        command = [sys.executable, "-m", "lab.task.heritage", *switches, str(program)]
+        command = [sys.executable, "-m", "lab.task.tf1", *switches, str(program)]
         return subprocess.run(
             command,
             cwd=tmp_path,

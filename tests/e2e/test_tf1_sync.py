@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lab.task.protocol import TaskStatus
-from lab.task.states import State
+from lab.task.protocol.states import State
 from tests.agents import processes_with
 from tests.commands import ROOT, lab
 
@@ -101,10 +101,10 @@ print('stopped')
 """
 HURRIED = """\
 import runpy, sys
-from lab.task.heritage import faults
-faults.PATIENCE_S, faults.GIVE_UP_S = 2.0, 5.0
+from lab.task.tf1 import known_bugs
+known_bugs.PATIENCE_S, known_bugs.GIVE_UP_S = 2.0, 5.0
 sys.argv[0] = "heritage"
-runpy.run_module("lab.task.heritage", run_name="__main__", alter_sys=True)
+runpy.run_module("lab.task.tf1", run_name="__main__", alter_sys=True)
 """
 
 

@@ -64,9 +64,9 @@ def test_two_workers_in_two_files(tmp_path: Path, backend: str) -> None:
     assert "sum 1100" in (path / "logs/worker-0.log").read_text().splitlines()
     assert "added 100 tens" in (path / "logs/worker-1.log").read_text().splitlines()
     info = of(path)
-    assert info["program"] == "worker-0=adder_one.py,worker-1=adder_ten.py"
+    assert info["spec"]["program"] == "worker-0=adder_one.py,worker-1=adder_ten.py"
     # The second declares a flag, and would refuse all others.
-    assert info["programs"]["worker-1"]["cluster_flags"] == ["task_index"]
+    assert info["spec"]["programs"]["worker-1"]["cluster_flags"] == ["task_index"]
     assert (path / "program/adder_parts.py").is_file()
     # Nothing runs on the service that has no program.
     assert not (path / "logs/ps-0.log").exists()

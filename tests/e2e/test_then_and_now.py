@@ -35,7 +35,7 @@ import tensorflow as tf
 import tensorflow.compat.v1 as v1
 from tensorflow.python.training.session_manager import SessionManager
 
-from lab.task.heritage.contrib import l2_regularizer
+from lab.task.tf1.contrib import l2_regularizer
 
 asked = json.load(sys.stdin)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lab.config import parse_cluster
 from lab.config.yaml_reader import read_source
-from lab.errors import DescriptionError
+from lab.errors import ConfigError
 from lab.placement.place import place
 from lab.render import planned_run, render
 from tests.golden.boxes import MODES, inventory
@@ -34,7 +34,7 @@ def bad_output(source: Path) -> tuple[Path, str]:
     """The error text of a description, and the file that says so."""
     try:
         parse_cluster(source.read_bytes(), source.name)
-    except DescriptionError as error:
+    except ConfigError as error:
         return source.with_suffix(".error.txt"), "".join(f"{line}\n" for line in error.problems)
     raise AssertionError(f"{source.name} has no fault")
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from lab.gpu import Inventory, survey
+from lab.gpu import Inventory, read_host
 from lab.gpu.sampler import Sampler
 from lab.units import MIB
 
@@ -34,7 +34,7 @@ def rows(*fields: str) -> list[dict[str, str]]:
 def inventory() -> Inventory:
     if shutil.which("nvidia-smi") is None:
         pytest.skip("NO GPU WAS TESTED: there is no nvidia-smi, hence no NVIDIA driver here")
-    return survey()
+    return read_host()
 
 
 def test_every_card_is_what_nvidia_smi_says(inventory: Inventory) -> None:

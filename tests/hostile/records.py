@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from lab.run.frame import records_frame
+from lab.run.dataframe import records_frame
 from lab.run.store import RunDir
 from tests.hostile.calls import Column, Fault, call
 from tests.hostile.runs import BAD, GOOD, copy_runs

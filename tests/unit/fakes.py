@@ -10,28 +10,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.backends import (
-    NOTHING,
+    NO_PARTS,
     Check,
     Chunk,
     Environment,
-    Keeps,
-    Say,
+    KeepVolume,
+    Notify,
+    Precondition,
     TaskInfo,
-    Unless,
-    never,
     no_check,
-    nothing,
+    no_precondition,
+    remove_volume,
 )
-from lab.backends.locking import Busy
+from lab.backends.state import Busy
 from lab.errors import LabError
-from lab.gpu.verification import Sight
+from lab.gpu.verification import GpuView
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.task import control
-from lab.task.files import write_atomically
-from lab.task.protocol import Request, TaskStatus, Volume
-from lab.task.shipping import ship
-from lab.task.sources import digest
-from lab.task.states import State
+from lab.task.probes.sync import stream
+from lab.task.probes.version import digest
+from lab.task.protocol import Request, TaskStatus, Volume, control
+from lab.task.protocol.files import write_atomically
+from lab.task.protocol.states import State
 
 PLAN = Plan(
     name="mnist",
@@ -146,8 +145,8 @@ class FakeEnvironment(Environment):
     plan: Plan = PLAN
     is_down: bool = False
     volume_stays: bool = False
-    is_here: bool = True
-    sights: Mapping[str, Sight] = field(default_factory=dict)
+    is_local: bool = True
+    sights: Mapping[str, GpuView] = field(default_factory=dict)
     threads: list[threading.Thread] = field(default_factory=list)
     disturbed: list[tuple[str, ...]] = field(default_factory=list)
     unshakable: str = ""
@@ -166,7 +165,7 @@ class FakeEnvironment(Environment):
             for each in self.plan.tasks
         ]
 
-    def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
+    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         try:
             for name, folder in parts.items():
                 shutil.copytree(folder, self.volume.incoming(request.run_id) / name)
@@ -183,12 +182,12 @@ class FakeEnvironment(Environment):
     def kill(self, run_id: str, reason: str) -> None:
         control.kill(self.volume, run_id, reason)
 
-    def disturb(self, node: str, words: Sequence[str]) -> None:
+    def inject_network_fault(self, node: str, words: Sequence[str]) -> None:
         if self.unshakable:
             raise LabError(f"node {node}: {self.unshakable}")
         self.disturbed.append((node, *words))
 
-    def tell(self, run_id: str, fault: str) -> None:
+    def inject_fault(self, run_id: str, fault: str) -> None:
         control.inject_fault(self.volume, run_id, fault)
 
     def runs(self) -> list[Request]:
@@ -200,10 +199,10 @@ class FakeEnvironment(Environment):
     def collected(self) -> Mapping[str, str]:
         return control.collected(self.volume)
 
-    def ship(
+    def stream(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
-        return ship(self.volume, run_id, offsets, follow=follow, **more)
+        return stream(self.volume, run_id, offsets, follow=follow, **more)
 
     def logs(
         self, tasks: Sequence[str], *, follow: bool, tail: int | None, since: float | None = None
@@ -213,8 +212,8 @@ class FakeEnvironment(Environment):
     def shell(self, task: str) -> list[str]:
         return ["echo", task]
 
-    def look(self, *, tensorflow: bool) -> dict[str, Sight]:
-        unasked = Sight.untold("nobody was asked")
+    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
+        unasked = GpuView.untold("nobody was asked")
         return {each.name: self.sights.get(each.name, unasked) for each in self.plan.tasks}
 
     def provenance(self) -> dict[str, str]:
@@ -223,7 +222,13 @@ class FakeEnvironment(Environment):
     def description(self) -> tuple[str, str]:
         return "processes.json", "{}\n"
 
-    def down(self, say: Say, *, unless: Unless = never, keeps: Keeps = nothing) -> None:
+    def down(
+        self,
+        notify: Notify,
+        *,
+        unless: Precondition = no_precondition,
+        keeps: KeepVolume = remove_volume,
+    ) -> None:
         unless()
         self.volume_stays = keeps()
         self.is_down = True
@@ -238,14 +243,20 @@ class FakeBackend:
     fault: str | None = None
     no_image: str | None = None
 
-    def unavailable(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         return self.fault
 
-    def unready(self, plan: Plan, *, root: Path) -> str | None:
+    def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         return self.no_image
 
     def up(
-        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+        self,
+        plan: Plan,
+        *,
+        root: Path,
+        notify: Notify,
+        check: Check = no_check,
+        share: bool = False,
     ) -> FakeEnvironment:
         assert self.environment is not None
         self.environment.shares = share
@@ -256,13 +267,13 @@ class FakeBackend:
         found = self.environment
         return found if found is not None and found.project == project else None
 
-    def find_volume(self, project: str) -> FakeEnvironment | None:
+    def find_any(self, project: str) -> FakeEnvironment | None:
         return self.find(project)
 
     def all(self) -> list[FakeEnvironment]:
         return [self.environment] if self.environment else []
 
-    def remains(self) -> list[FakeEnvironment]:
+    def find_orphans(self) -> list[FakeEnvironment]:
         return []
 
 
@@ -274,7 +285,13 @@ class Boots(FakeBackend):
     booted: int = 0
 
     def up(
-        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+        self,
+        plan: Plan,
+        *,
+        root: Path,
+        notify: Notify,
+        check: Check = no_check,
+        share: bool = False,
     ) -> FakeEnvironment:
         assert self.made is not None
         self.made.plan, self.made.is_down = plan, False

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.run.store import RunDir
-from lab.task.model import SavedModel, load_model, save_model
-from lab.task.states import State
+from lab.task.protocol.states import State
+from lab.task.sdk.model import SavedModel, load_model, save_model
 from tests.specs import run_info
 from tests.unit.fakes import PLAN, record
 

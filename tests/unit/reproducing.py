@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from lab.reproduce.figures import RunFigures, Step, WorkerFigures
+from lab.reproduce.run_metrics import RunFigures, Step, WorkerFigures
 
 FILE: Final = Path(__file__).parent / "trainings.json"
 STEPS_PER_EPOCH, RECORD_EVERY = 550, 110

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.control import cancel
-from lab.task.protocol import Entry
-from lab.task.states import State
+from lab.task.protocol import TaskProgram
+from lab.task.protocol.control import cancel
+from lab.task.protocol.states import State
 from tests.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
 from tests.conditions import lacking
 
@@ -104,7 +104,10 @@ def test_each_task_starts_its_own_program_and_a_service_without_one_has_ended(
         stage.agent(task)
     for name in ("a", "b"):
         stage.program(f"import sys; print('{name}', sys.argv[1:])", f"{name}.py")
-    programs = {"worker-0": Entry("a.py", ()), "worker-1": Entry("b.py", ("task_index",))}
+    programs = {
+        "worker-0": TaskProgram("a.py", ()),
+        "worker-1": TaskProgram("b.py", ("task_index",)),
+    }
     stage.submit("worker-0=a.py,worker-1=b.py", "--x", programs=programs)
     ended = [stage.wait_state(f"worker-{index}", State.SUCCEEDED) for index in (0, 1)]
     assert all(status.exit_code == 0 for status in ended)
@@ -383,13 +386,13 @@ FULL_DISK = """
 import json, os, subprocess, sys
 from pathlib import Path
 from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.statuses import read_status
-from lab.task.shipping import ship
-from lab.task.control import submit
+from lab.task.protocol.statuses import read_status
+from lab.task.probes.sync import stream
+from lab.task.protocol.control import submit
 volume = Volume(Path(os.environ["LAB_RUNS"]))
 agent = subprocess.Popen([sys.executable, "-m", "lab.task.agent"], stdout=subprocess.DEVNULL)
 submit(volume, Request("r1", RunSpec("t", "fill.py"), {"worker": ["tf1:2222"]}))
-for _ in ship(volume, "r1", {}, follow=True):
+for _ in stream(volume, "r1", {}, follow=True):
     pass
 agent.terminate()
 log = volume.log("r1", "worker-0").read_bytes()
@@ -433,7 +436,7 @@ def test_full_disk_ends_the_run_with_a_reason(stage: Stage) -> None:
 
 def test_agent_imports_nothing_but_the_standard_library() -> None:
     code = (
-        "import sys, lab.task.agent\n"
+        "import sys, lab.task.agent.agent\n"
         "print(sorted(m for m in sys.modules if m.split('.')[0] in"
         " ('numpy', 'pyroute2', 'tensorflow', 'pydantic', 'docker')),"
         " sorted(m for m in sys.modules if m.startswith('lab.') and not m.startswith('lab.task')))"

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.agent import Agent
-from lab.task.control import submit
-from lab.task.place import Place
+from lab.task.agent.agent import Agent
+from lab.task.agent.agent_config import AgentConfig
+from lab.task.agent.agent_log import AgentLog
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.states import State
-from lab.task.statuses import read_status, write_status
-from lab.task.voice import Voice
+from lab.task.protocol.control import submit
+from lab.task.protocol.states import State
+from lab.task.protocol.statuses import read_status, write_status
 
 MINE, OTHER = "worker-0", "worker-1"
 CLUSTER = {"worker": ["tf1:2222", "tf2:2222"]}
@@ -35,7 +35,7 @@ class Talker:
         self.output, self._writing = os.pipe()
         self._signals: list[int] = []
 
-    def say(self, kind: str, rest: str) -> None:
+    def notify(self, kind: str, rest: str) -> None:
         os.write(self._writing, f"lab kind={kind} job_name=worker task_index=0 {rest}\n".encode())
 
     def is_ready(self, _request: Request) -> bool:
@@ -44,7 +44,7 @@ class Talker:
     def start(
         self, _request: Request, _environ: Mapping[str, str], _folder: Path
     ) -> tuple[Talker, str]:
-        self.say("start", "status=starting")
+        self.notify("start", "status=starting")
         return self, ""
 
     def ended(self) -> bool:
@@ -84,7 +84,7 @@ class Looks:
         state = read_status(self._volume.status("r1", MINE), MINE).state
         self.pauses[state].append(at_most_s)
         if state is State.READY and self._volume.start("r1", MINE).exists():
-            self._program.say("step", "local_step=1 global_step=1")
+            self._program.notify("step", "local_step=1 global_step=1")
         elif len(self.pauses[state]) == LOOKS:
             self._go_on(state)
         if time.monotonic() > self._deadline:
@@ -93,7 +93,7 @@ class Looks:
 
     def _go_on(self, state: State) -> None:
         if state is State.STARTING:
-            self._program.say("event", "status=ready")
+            self._program.notify("event", "status=ready")
         elif state is State.READY:
             write_status(self._volume.status("r1", OTHER), TaskStatus(OTHER, State.READY))
         elif state is State.TRAINING:
@@ -119,11 +119,11 @@ def test_an_agent_whose_program_waits_for_the_others_looks_more_often(
     volume: Volume, program: Talker, tmp_path: Path
 ) -> None:
     """They are to begin together; while one gets ready, or trains, a look is mostly for nothing."""
-    place = Place("demo", "tf1", MINE, CLUSTER, volume.root, tmp_path / "scripts", tmp_path)
+    place = AgentConfig("demo", "tf1", MINE, CLUSTER, volume.root, tmp_path / "scripts", tmp_path)
     looks = Looks(volume, program)
     submit(volume, Request("r1", RunSpec("test", "program.py"), CLUSTER))
     with (tmp_path / "out").open("wb") as out:
-        agent = Agent(place, Voice(out.fileno()), looks, program)  # type: ignore[arg-type]
+        agent = Agent(place, AgentLog(out.fileno()), looks, program)  # type: ignore[arg-type]
         agent.run(None)
     assert looks.reason == "enough"
     assert set(looks.pauses[State.STARTING]) == {0.1}

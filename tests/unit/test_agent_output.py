@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.records import FIELDS, format_record
-from lab.task import anchor, health
-from lab.task.appending import Appender
-from lab.task.culprit import Culprit
-from lab.task.identity import Identity
-from lab.task.output import MAX_LINE_BYTES, SPLIT_MARK, Lines, Output
-from lab.task.text import bounded, clipped, short, visible
+from lab.task.agent.appender import Appender
+from lab.task.agent.output import MAX_LINE_BYTES, SPLIT_MARK, Lines, Output
+from lab.task.agent.record_tags import RecordTags
+from lab.task.probes import health, pause
+from lab.task.protocol.error_line import ErrorLineFinder
+from lab.task.protocol.text import bounded, clipped, short, visible
 from tests.agents import PATIENCE_S, ROOT, wait_for
 from tests.conditions import lacking
 
@@ -137,7 +137,7 @@ def test_appender_takes_a_torn_line_back(tmp_path: Path, monkeypatch: pytest.Mon
         room[0] -= done
         return done
 
-    monkeypatch.setattr("lab.task.files.os.write", full)
+    monkeypatch.setattr("lab.task.protocol.files.os.write", full)
     file.append(b"torn line\n")
     assert path.read_bytes() == b"whole\n"
     with pytest.raises(OSError, match="No space left"):
@@ -145,7 +145,7 @@ def test_appender_takes_a_torn_line_back(tmp_path: Path, monkeypatch: pytest.Mon
     assert path.read_bytes() == b"whole\n"
 
 
-WHO = Identity("20261121-0810-book-7f3a", 1, "worker", 2)
+WHO = RecordTags("20261121-0810-book-7f3a", 1, "worker", 2)
 
 
 def pump(tmp_path: Path, data: bytes) -> tuple[Output, bytes]:
@@ -184,7 +184,7 @@ def test_lines_wait_for_a_volume_that_is_full(
 def test_records_that_could_not_be_written_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.task.appending.REFUSED_S", 0.5)
+    monkeypatch.setattr("lab.task.agent.appender.REFUSED_S", 0.5)
     refusing(monkeypatch, math.inf)
     output, _ = pump(tmp_path, b"lab kind=step seq=0\nline\n" * 2)
     assert output.fault is not None
@@ -530,13 +530,13 @@ Node: 'm'
     ],
 )
 def test_culprit(log: str, line: str) -> None:
-    culprit = Culprit()
+    culprit = ErrorLineFinder()
     for each in log.encode().split(b"\n"):
         culprit.feed(each)
-    assert culprit.line() == line
+    assert culprit.error_line() == line
 
 
-LOST_CARD = health.lost_card
+LOST_CARD = health.lost_gpu
 
 
 def interface(folder: Path, name: str, flags: int) -> None:
@@ -559,7 +559,7 @@ def healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     interface(interfaces, "eth0", 0x1003)
     monkeypatch.setattr(health, "READY_FILE", tmp_path / "ready")
     monkeypatch.setattr(health, "SEEN_FILE", tmp_path / "seen")
-    monkeypatch.setattr(health, "lost_card", lambda: LOST_CARD(interfaces, tmp_path / "known"))
+    monkeypatch.setattr(health, "lost_gpu", lambda: LOST_CARD(interfaces, tmp_path / "known"))
     monkeypatch.setattr(health, "has_network", lambda f=health.has_network: f(interfaces))
     monkeypatch.setenv("LAB_RUNS", str(tmp_path))
     monkeypatch.setenv("LAB_TASK", "worker-0")
@@ -594,7 +594,7 @@ def cards(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("nvidia0", "nvidia1", "nvidia2", "nvidiactl"):
         (healthy / "dev" / name).touch()
     looked_at = (healthy / "dev", healthy / "cards")
-    monkeypatch.setattr(health, "lost_card", lambda: LOST_CARD(*looked_at))
+    monkeypatch.setattr(health, "lost_gpu", lambda: LOST_CARD(*looked_at))
     monkeypatch.setenv("LAB_PROJECT", "mnist")
     may_open(monkeypatch, "nvidia0", "nvidia1")
     return healthy / "dev"
@@ -603,7 +603,7 @@ def cards(healthy: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_card_that_was_taken_away_is_named(
     cards: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [health.main(["task"]), health.lost_card()] == [0, None]
+    assert [health.main(["task"]), health.lost_gpu()] == [0, None]
     may_open(monkeypatch, "nvidia0")
     assert health.main(["task"]) == 1
     assert capsys.readouterr().out == (
@@ -621,9 +621,9 @@ def test_a_card_that_was_taken_away_is_named(
 def test_a_card_that_came_later_is_nobodys_loss(cards: Path) -> None:
     assert health.main(["task"]) == 0
     (cards / "nvidia7").touch()
-    assert health.lost_card() is None
+    assert health.lost_gpu() is None
     (cards / "nvidia2").unlink()
-    assert health.lost_card() is None
+    assert health.lost_gpu() is None
 
 
 def test_health_of_an_anchor_needs_no_volume(
@@ -662,12 +662,12 @@ def test_health_used_wrongly() -> None:
 
 
 def test_link_of_an_anchor() -> None:
-    assert anchor.link_of({}) == (None, None)
+    assert pause.link_of({}) == (None, None)
     environ = {"LAB_LINK_RATE_BITS": "100000000", "LAB_LINK_DELAY_US": "5000"}
-    assert anchor.link_of(environ) == (100_000_000, 5000)
+    assert pause.link_of(environ) == (100_000_000, 5000)
     for text in ("x", "-1", "0", "1e6", "٣", "9" * 30):
         with pytest.raises(ValueError, match="LAB_LINK_RATE_BITS is no whole number"):
-            anchor.link_of({"LAB_LINK_RATE_BITS": text})
+            pause.link_of({"LAB_LINK_RATE_BITS": text})
 
 
 def in_network(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -695,7 +695,7 @@ def in_network(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 def test_rate_of_a_link_holds_and_can_be_changed() -> None:
     done = in_network(
-        "from lab.task.link import apply_link\n"
+        "from lab.task.probes.netem import apply_link\n"
         "for rate in (1_000_000_000, 8_000_000):\n"
         "    assert apply_link(rate, None) == 'v0'\n"
         "    (q,) = n.get_qdiscs(index=i)\n"
@@ -706,7 +706,7 @@ def test_rate_of_a_link_holds_and_can_be_changed() -> None:
 
 def test_delay_of_a_link_holds_or_is_refused_by_name() -> None:
     done = in_network(
-        "from lab.task.link import LinkError, apply_link\n"
+        "from lab.task.probes.netem import LinkError, apply_link\n"
         "try:\n"
         "    apply_link(8_000_000, 5000)\n"
         "    print(sorted(q.get('kind') for q in n.get_qdiscs(index=i)))\n"
@@ -723,9 +723,9 @@ def test_delay_of_a_link_holds_or_is_refused_by_name() -> None:
 ANCHOR = (
     "import signal, sys\n"
     "from pathlib import Path\n"
-    "from lab.task import anchor\n"
-    "anchor.READY_FILE = Path(sys.argv[1])\n"
-    "sys.exit(anchor.main())\n"
+    "from lab.task.probes import pause\n"
+    "pause.READY_FILE = Path(sys.argv[1])\n"
+    "sys.exit(pause.main())\n"
 )
 
 
@@ -755,7 +755,7 @@ def test_anchor_with_a_wrong_link(tmp_path: Path) -> None:
 
 def test_link_without_an_interface() -> None:
     done = in_network(
-        "from lab.task.link import LinkError, apply_link\n"
+        "from lab.task.probes.netem import LinkError, apply_link\n"
         "n.link('set', index=i, state='down')\n"
         "try:\n"
         "    apply_link(8_000_000, None)\n"

@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.task import presence
-from lab.task.control import VolumeBusy, cancel, submit
-from lab.task.presence import Pulses
-from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.states import Cause, State, run_state
-from lab.task.statuses import Statuses, read_status, write_status
+from lab.task.protocol import Request, RunSpec, TaskStatus, Volume, heartbeat
+from lab.task.protocol.control import VolumeBusy, cancel, submit
+from lab.task.protocol.heartbeat import PeerMonitor
+from lab.task.protocol.states import Cause, State, run_state
+from lab.task.protocol.statuses import Statuses, read_status, write_status
 from tests.agents import PATIENCE_S, Stage, wait_for
 
 PROGRAM = """
@@ -128,8 +127,8 @@ def test_a_training_that_stands_still_fails_with_who_waits_for_whom(crew: Crew) 
 def test_steps_of_one_keep_the_others_from_being_called_stalled(crew: Crew) -> None:
     crew.begin(stall_s=1.5)
     loop = "i = 0\nwhile i < 40:\n    i += 1; time.sleep(0.1); "
-    say = "lab kind=step job_name=worker task_index=0 local_step={i} global_step={i}"
-    crew.tell("worker-0", f'{loop}print(f"{say}")')
+    notify = "lab kind=step job_name=worker task_index=0 local_step={i} global_step={i}"
+    crew.tell("worker-0", f'{loop}print(f"{notify}")')
     crew.tell("worker-1", f"{STEP.format(1, 1)}; time.sleep(4.5)")
     crew.wait_state("worker-1", State.SUCCEEDED)
     assert crew.wait_state("worker-0", State.SUCCEEDED).global_step == 40
@@ -288,8 +287,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.monotonic_s = 100.0
         self.time_s = time.time()
-        monkeypatch.setattr(presence.time, "monotonic", lambda: self.monotonic_s)
-        monkeypatch.setattr(presence.time, "time", lambda: self.time_s)
+        monkeypatch.setattr(heartbeat.time, "monotonic", lambda: self.monotonic_s)
+        monkeypatch.setattr(heartbeat.time, "time", lambda: self.time_s)
 
 
 @pytest.fixture
@@ -300,49 +299,49 @@ def heart(tmp_path: Path) -> Path:
     return path
 
 
-def beat_for(clock: Clock, pulses: Pulses, seconds: float) -> None:
+def beat_for(clock: Clock, pulses: PeerMonitor, seconds: float) -> None:
     for _ in range(round(seconds * 2)):
         clock.monotonic_s += 0.5
-        pulses.beat()
+        pulses.check()
 
 
 def test_silent_agent_is_lost_after_15_s(
     heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
-    pulses = Pulses(Volume(tmp_path), ["worker-0"])
-    pulses.beat()
+    pulses = PeerMonitor(Volume(tmp_path), ["worker-0"])
+    pulses.check()
     beat_for(clock, pulses, 14.5)
-    assert pulses.why_lost("worker-0") is None
+    assert pulses.lost_reason("worker-0") is None
     beat_for(clock, pulses, 0.5)
-    assert pulses.why_lost("worker-0") == "its agent has been silent for 15 s"
+    assert pulses.lost_reason("worker-0") == "its agent has been silent for 15 s"
     heart.touch()
     beat_for(clock, pulses, 0.5)
-    assert pulses.why_lost("worker-0") is None
+    assert pulses.lost_reason("worker-0") is None
 
 
 def test_clock_that_is_set_makes_nobody_lost(
     heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
-    pulses = Pulses(Volume(tmp_path), ["worker-0"])
-    pulses.beat()
+    pulses = PeerMonitor(Volume(tmp_path), ["worker-0"])
+    pulses.check()
     clock.time_s += 86400
     beat_for(clock, pulses, 10)
     assert heart.exists()
-    assert pulses.why_lost("worker-0") is None
+    assert pulses.lost_reason("worker-0") is None
 
 
 def test_own_long_sleep_makes_nobody_lost(
     heart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch)
-    pulses = Pulses(Volume(tmp_path), ["worker-0"])
-    pulses.beat()
+    pulses = PeerMonitor(Volume(tmp_path), ["worker-0"])
+    pulses.check()
     clock.monotonic_s += 600
-    pulses.beat()
+    pulses.check()
     assert heart.exists()
-    assert pulses.why_lost("worker-0") is None
+    assert pulses.lost_reason("worker-0") is None
 
 
 def test_agent_that_never_came_has_two_minutes(
@@ -350,11 +349,11 @@ def test_agent_that_never_came_has_two_minutes(
 ) -> None:
     clock = Clock(monkeypatch)
     volume = Volume(tmp_path)
-    pulses = Pulses(volume, ["worker-0"])
+    pulses = PeerMonitor(volume, ["worker-0"])
     beat_for(clock, pulses, 119)
-    assert pulses.why_lost("worker-0") is None
+    assert pulses.lost_reason("worker-0") is None
     beat_for(clock, pulses, 2)
-    assert pulses.why_lost("worker-0") == "its agent did not come within 120 s"
+    assert pulses.lost_reason("worker-0") == "its agent did not come within 120 s"
     submit(volume, Request("r1", RunSpec("t", "p.py"), {"worker": ["a:1"]}))
     statuses = Statuses(volume, "r1", ["worker-0"])
     pulses.declare_lost(volume, "r1", statuses.refresh())
@@ -368,19 +367,19 @@ def test_a_free_lock_and_a_silent_heart_tell_of_a_death(
     volume = Volume(tmp_path)
     with volume.life("worker-0").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        pulses = Pulses(volume, ["worker-0"])
-        patient = Pulses(volume, ["worker-0"], patient=True)
+        pulses = PeerMonitor(volume, ["worker-0"])
+        patient = PeerMonitor(volume, ["worker-0"], patient=True)
         for each in (pulses, patient):
-            each.beat()
+            each.check()
         beat_for(clock, pulses, 5)
-        assert pulses.why_lost("worker-0") is None  # it is held: whoever is silent lives
+        assert pulses.lost_reason("worker-0") is None  # it is held: whoever is silent lives
     beat_for(clock, pulses, 1.5)
-    assert pulses.why_lost("worker-0") == "its agent has died"
+    assert pulses.lost_reason("worker-0") == "its agent has died"
     heart.touch()
     beat_for(clock, pulses, 1)
-    assert pulses.why_lost("worker-0") is None  # a heart that beats where no lock is seen
+    assert pulses.lost_reason("worker-0") is None  # a heart that beats where no lock is seen
     beat_for(clock, patient, 5)
-    assert patient.why_lost("worker-0") is None
+    assert patient.lost_reason("worker-0") is None
 
 
 def test_an_end_that_was_written_meanwhile_stays(
@@ -389,7 +388,7 @@ def test_an_end_that_was_written_meanwhile_stays(
     clock = Clock(monkeypatch)
     volume = Volume(tmp_path)
     submit(volume, Request("r1", RunSpec("t", "p.py"), {"worker": ["a:1"]}))
-    pulses = Pulses(volume, ["worker-0"])
+    pulses = PeerMonitor(volume, ["worker-0"])
     beat_for(clock, pulses, 130)
     done = TaskStatus("worker-0", State.SUCCEEDED)
     write_status(volume.status("r1", "worker-0"), done)
@@ -404,7 +403,7 @@ def test_who_has_ended_cannot_be_lost(tmp_path: Path, monkeypatch: pytest.Monkey
     submit(volume, Request("r1", RunSpec("t", "p.py"), {"worker": ["a:1"]}))
     done = TaskStatus("worker-0", State.SUCCEEDED)
     write_status(volume.status("r1", "worker-0"), done)
-    pulses = Pulses(volume, ["worker-0"])
+    pulses = PeerMonitor(volume, ["worker-0"])
     beat_for(clock, pulses, 130)
     pulses.declare_lost(volume, "r1", {"worker-0": done})
     assert read_status(volume.status("r1", "worker-0"), "worker-0") == done
@@ -415,13 +414,13 @@ def test_old_heart_of_a_former_life_may_still_come(
 ) -> None:
     clock = Clock(monkeypatch)
     clock.time_s += 3600
-    pulses = Pulses(Volume(tmp_path), ["worker-0"])
-    pulses.beat()
+    pulses = PeerMonitor(Volume(tmp_path), ["worker-0"])
+    pulses.check()
     beat_for(clock, pulses, 100)
-    assert pulses.why_lost("worker-0") is None
+    assert pulses.lost_reason("worker-0") is None
     beat_for(clock, pulses, 30)
     assert heart.exists()
-    assert pulses.why_lost("worker-0") == "its agent did not come within 120 s"
+    assert pulses.lost_reason("worker-0") == "its agent did not come within 120 s"
 
 
 @pytest.mark.parametrize(

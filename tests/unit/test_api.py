@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from lab import api
-from lab.backends import Check, Say, no_check
+from lab.backends import Check, Notify, no_check
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
 from lab.run.run_info import RunInfo
-from lab.run.run_queue import Turn, turn
+from lab.run.run_queue import Place, turn
 from lab.run.store import RunDir
 from lab.run.summary import Summary, TaskSummary, write_summary
 from lab.service.target import Target, find_target
-from lab.task.policy import OnFailure
 from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.states import State
+from lab.task.protocol.policy import OnFailure
+from lab.task.protocol.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, end, train
 
 CLUSTER = """\
@@ -42,10 +42,16 @@ class Boots(FakeBackend):
         return None
 
     def up(
-        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+        self,
+        plan: Plan,
+        *,
+        root: Path,
+        notify: Notify,
+        check: Check = no_check,
+        share: bool = False,
     ) -> FakeEnvironment:
-        say("booting")
-        found = super().up(plan, root=root, say=say, check=check, share=share)
+        notify("booting")
+        found = super().up(plan, root=root, notify=notify, check=check, share=share)
         found.plan = plan
         return found
 
@@ -103,17 +109,17 @@ def test_gpus_are_shared_only_where_that_is_asked_for(
 def test_another_run_is_waited_for_where_that_is_asked_for(
     environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with turn(FakeBackend("local"), "mnist", wait=False, say=str) as mine:
+    with turn(FakeBackend("local"), "mnist", wait=False, notify=str) as mine:
         mine.begin("r1")
         with pytest.raises(LabError, match="run r1 is under way in environment 'mnist'"):
             api.run("async", quiet=True, gpus="none")
         assert not Path("runs").exists()
 
-    def wait(self: Turn) -> None:
+    def wait(self: Place) -> None:
         asked.append(self.project)
 
     asked: list[str] = []
-    monkeypatch.setattr(Turn, "wait", wait)
+    monkeypatch.setattr(Place, "wait", wait)
     api.run("async", quiet=True, gpus="none", wait=True)
     assert asked == ["mnist"]
 
@@ -127,13 +133,13 @@ def test_after_waiting_the_environment_is_looked_for_again(
         found.append(find_target(*args, **options))
         return found[-1]
 
-    def wait(self: Turn) -> None:
+    def wait(self: Place) -> None:
         self.waited = True
 
     monkeypatch.setattr("lab.service.run.find_target", find)
     api.run("async", quiet=True, gpus="none")
     assert len(found) == 1
-    monkeypatch.setattr(Turn, "wait", wait)
+    monkeypatch.setattr(Place, "wait", wait)
     api.run("async", quiet=True, gpus="none", wait=True)
     assert len(found) == 3
 
@@ -154,7 +160,7 @@ def test_cards_are_sampled_while_it_is_followed(
         sampled.append(run.run_id)
         yield
 
-    monkeypatch.setattr("lab.api.training.watched", watched)
+    monkeypatch.setattr("lab.api.training.sampled", watched)
     assert [api.run("async", quiet=quiet).id for quiet in (True, False)] == sampled
 
 
@@ -214,8 +220,8 @@ def test_ctrl_c_takes_down_what_was_booted(
         raise KeyboardInterrupt
 
     environment.tasks_do = lambda *_: None
-    environment.tell = interrupted  # type: ignore[method-assign]
-    ship = environment.ship
+    environment.inject_fault = interrupted  # type: ignore[method-assign]
+    ship = environment.stream
 
     def shipping(run_id: str, offsets: object, **how: bool) -> object:
         if not environment.is_down and len(asked) == 0:
@@ -224,7 +230,7 @@ def test_ctrl_c_takes_down_what_was_booted(
         return ship(run_id, offsets, **how)  # type: ignore[arg-type]
 
     asked: list[str] = []
-    environment.ship = shipping  # type: ignore[assignment, method-assign]
+    environment.stream = shipping  # type: ignore[assignment, method-assign]
     with pytest.raises(KeyboardInterrupt):
         api.run("async")
     assert environment.is_down
@@ -301,7 +307,7 @@ def test_only_the_main_thread_hears_ctrl_c(environment: FakeEnvironment) -> None
     thread = threading.Thread(target=elsewhere)
     thread.start()
     thread.join(30)
-    assert str(caught[0]).startswith("a run is made in the main thread")
+    assert str(caught[0]).startswith("`run()` must be called from the main thread")
     assert not Path("runs").exists()
 
 

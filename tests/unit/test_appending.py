@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.appending import Appender, Written
+from lab.task.agent.appender import AppendedContent, Appender
 
 DATA = b"one\ntwo\n"
 
@@ -75,14 +75,14 @@ def test_a_file_that_was_moved_is_put_back(tmp_path: Path, harm: Callable[[Path]
 
 
 def test_a_further_attempt_goes_on(tmp_path: Path) -> None:
-    written = Written()
+    written = AppendedContent()
     for line in (b"one\n", b"two\n"):
         file = Appender(tmp_path / "file", written)
         file.append(line)
         file.close()
         assert not file.altered
     assert written.sha256 == hashlib.sha256(DATA).hexdigest()
-    assert Written.of(tmp_path / "file").sha256 == written.sha256
+    assert AppendedContent.of(tmp_path / "file").sha256 == written.sha256
     forge(tmp_path / "file")
     file = Appender(tmp_path / "file", written)
     file.close()
@@ -92,7 +92,7 @@ def test_a_further_attempt_goes_on(tmp_path: Path) -> None:
 def test_what_a_path_holds_that_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name in ("missing", "pipe", "."):
-        assert Written.of(tmp_path / name).size == 0
+        assert AppendedContent.of(tmp_path / name).size == 0
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])

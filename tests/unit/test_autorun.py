@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.autorun import Autorun, report, train
-from lab.task.control import cancel, requests, submit
-from lab.task.once import OnceError
+from lab.task.agent.autorun import Autorun, report, train
+from lab.task.agent.oneshot import OneshotError
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.states import Cause, State
-from lab.task.statuses import write_status
+from lab.task.protocol.control import cancel, requests, submit
+from lab.task.protocol.states import Cause, State
+from lab.task.protocol.statuses import write_status
 
 CLUSTER = {"ps": ["a:2222"], "worker": ["a:2223", "b:2222"]}
 VARIABLES = {
@@ -108,7 +108,7 @@ def test_nothing_is_trained_where_nothing_is_asked_for(changes: dict[str, str]) 
     ],
 )
 def test_variables_that_mean_nothing(changes: dict[str, str], message: str) -> None:
-    with pytest.raises(OnceError, match=message):
+    with pytest.raises(OneshotError, match=message):
         read(**changes)
 
 

@@ -32,7 +32,7 @@ from lab.placement.place import place
 from lab.records import Record, format_record
 from lab.run.progress import read_progress
 from lab.run.store import RunDir
-from lab.task.statuses import read_status
+from lab.task.protocol.statuses import read_status
 
 
 def test_the_order_is_a_b_b_a() -> None:

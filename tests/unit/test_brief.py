@@ -12,7 +12,7 @@ from lab.run import view
 from lab.run.run_info import RunInfo
 from lab.run.view import BriefView
 from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.states import State
+from lab.task.protocol.states import State
 from tests.unit.fakes import record
 
 INFO = RunInfo(

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lab.task import appending
-from lab.task.appending import Appender
-from lab.task.files import is_read_only
+from lab.task.agent import appender
+from lab.task.agent.appender import Appender
+from lab.task.protocol.files import is_read_only
 
 
 class Volume:
@@ -22,7 +22,7 @@ class Volume:
         self.now = 100.0
         self._write = os.write
         patch.setattr(os, "write", self.write)
-        patch.setattr(appending, "time", SimpleNamespace(monotonic=lambda: self.now))
+        patch.setattr(appender, "time", SimpleNamespace(monotonic=lambda: self.now))
 
     def write(self, descriptor: int, data: bytes) -> int:
         if self.room is None:
@@ -61,7 +61,7 @@ def test_a_volume_that_refuses_too_long_is_a_fault(tmp_path: Path, volume: Volum
     file = Appender(tmp_path / "file")
     volume.room = 0
     file.append(b"one\n")
-    volume.now += appending.REFUSED_S - 1
+    volume.now += appender.REFUSED_S - 1
     file.append(b"two\n")
     assert file.fault is None
     volume.now += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol.experiments import EXPERIMENTS
 from tests.shown import ROOT, commands, dead_links, wrong_commands
 
 PAGE = ROOT / "docs/chapter-map.md"

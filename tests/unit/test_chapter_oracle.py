@@ -12,9 +12,9 @@ import pytest
 from benchmarks import chapter_oracle
 from lab.reproduce import statistics
 from lab.reproduce.claims import load
-from lab.reproduce.oracle import FILE, Oracle, load_trainings, of_mode
-from lab.reproduce.statistics import Spread
-from lab.task.data import load_mnist
+from lab.reproduce.reference import FILE, Reference, load_trainings, of_mode
+from lab.reproduce.statistics import Variance
+from lab.task.sdk.data import load_mnist
 from tests import oracle
 
 
@@ -74,7 +74,9 @@ def test_a_two_way_table_tells_its_spreads_apart() -> None:
     for _ in range(400):
         of_rows = 2.0 * random.standard_normal((8, 1))
         of_columns = 0.5 * random.standard_normal((1, 4))
-        between, within = statistics.two_way(of_rows + of_columns + random.standard_normal((8, 4)))
+        between, within = statistics.variance_components(
+            of_rows + of_columns + random.standard_normal((8, 4))
+        )
         rows.append(between.variance)
         columns.append(within.variance)
         assert 3 <= within.freedom <= 24
@@ -85,12 +87,12 @@ def test_a_two_way_table_tells_its_spreads_apart() -> None:
 
 def test_the_interval_of_one_spread_is_the_textbooks() -> None:
     """Mean 10, deviation 2 of 8 draws: 10 ± 5.408 · 2 · √(1 + 1/8)."""
-    found = statistics.around(10, Spread(4 * (1 + 1 / 8), 7))
+    found = statistics.prediction_interval(10, Variance(4 * (1 + 1 / 8), 7))
     assert found.high - 10 == pytest.approx(5.408 * 2 * math.sqrt(1 + 1 / 8), rel=1e-3)
-    assert statistics.around(10, Spread(0, 7)) == statistics.Interval(10, 10)
+    assert statistics.prediction_interval(10, Variance(0, 7)) == statistics.Interval(10, 10)
 
 
-def the_oracle() -> Oracle:
+def the_oracle() -> Reference:
     found = of_mode(load_trainings(), "async")
     assert found is not None
     return found

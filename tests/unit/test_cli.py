@@ -22,13 +22,13 @@ from unittest import mock
 import pytest
 
 from lab.cli import arguments, main
-from lab.cli.failures import exit_code_of
+from lab.cli.errors import exit_code_of
 from lab.cli.registry import COMMANDS
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.files import write_atomically
 from lab.task.protocol import RunSpec
-from lab.task.states import State
+from lab.task.protocol.files import write_atomically
+from lab.task.protocol.states import State
 from tests.agents import PATIENCE_S
 from tests.shown import examples
 from tests.unit.fakes import PLAN

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends import Backend, Check, Say
-from lab.backends.choose import check_same, choose, named
-from lab.backends.locking import Busy, state_directory
+from lab.backends import Backend, Check, Notify
+from lab.backends.selection import check_compatible, choose, resolve
+from lab.backends.state import Busy, state_directory
 from lab.cli import main
-from lab.console import say
+from lab.console import notify
 from lab.errors import InputError, LabError
 from lab.run.store import RunDir
 from lab.service.environments import run_all
-from lab.signals import INTERRUPTED
+from lab.signals import EXIT_INTERRUPTED
 from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.states import State
+from lab.task.protocol.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, record, train, write_records
 from tests.unit.test_cli import CLUSTER
@@ -103,14 +103,16 @@ def test_auto_takes_the_environment_that_is_up(environment: FakeEnvironment) -> 
 
 
 def test_an_environment_of_another_description_is_refused(environment: FakeEnvironment) -> None:
-    check_same(environment, PLAN, "cluster.yaml", Path("/p"))
+    check_compatible(environment, PLAN, "cluster.yaml", Path("/p"))
     with pytest.raises(InputError, match="undo the change to the description, or `lab down`"):
-        check_same(environment, replace(PLAN, cluster_sha256="other"), "cluster.yaml", Path("/p"))
+        check_compatible(
+            environment, replace(PLAN, cluster_sha256="other"), "cluster.yaml", Path("/p")
+        )
 
 
 def test_an_environment_with_another_tensorflow_is_refused(environment: FakeEnvironment) -> None:
     with pytest.raises(InputError, match=r"'mnist' \(local\) is up with TensorFlow 2.21, and this"):
-        check_same(environment, replace(PLAN, tensorflow="2.15"), "cluster.yaml", Path("/p"))
+        check_compatible(environment, replace(PLAN, tensorflow="2.15"), "cluster.yaml", Path("/p"))
 
 
 @pytest.mark.parametrize("digest", ["0" * 64, ""])  # "": of a lab that knew of none
@@ -141,7 +143,7 @@ def test_an_environment_of_another_folder_is_refused(
     link = tmp_path / "link"
     link.symlink_to(tmp_path)
     environment.folder = str(link)
-    check_same(environment, PLAN, "cluster.yaml", tmp_path)
+    check_compatible(environment, PLAN, "cluster.yaml", tmp_path)
     matching(environment)
     environment.folder = "/home/\x1bada"
     for words in (["run", "async"], ["up"]):
@@ -156,15 +158,15 @@ def test_an_environment_of_another_folder_is_refused(
 def test_named(environment: FakeEnvironment, tmp_path: Path) -> None:
     other = FakeEnvironment(tmp_path, project="book", backend="compose")
     both = [FakeBackend("local", environment), FakeBackend("compose", other)]
-    assert named("book", None, both) is other
-    assert named(None, "mnist", both) is environment
-    assert named(None, "elsewhere", both[:1]) is environment
+    assert resolve("book", None, both) is other
+    assert resolve(None, "mnist", both) is environment
+    assert resolve(None, "elsewhere", both[:1]) is environment
     with pytest.raises(InputError, match=r"several environments are up \(book, mnist\)"):
-        named(None, None, both)
+        resolve(None, None, both)
     with pytest.raises(InputError, match="no environment 'x' is up; these are: book, mnist"):
-        named("x", "mnist", both)
+        resolve("x", "mnist", both)
     with pytest.raises(InputError, match="boot one with `lab up`"):
-        named(None, None, [])
+        resolve(None, None, [])
 
 
 # ---- run
@@ -475,14 +477,14 @@ def test_faults_of_several_have_a_line_each(capfd: pytest.CaptureFixture[str]) -
 
     names = ("first", "first", "last", "first", "last")
     with pytest.raises(LabError, match="last"):
-        run_all([fails(LabError(name)) for name in names], say)
+        run_all([fails(LabError(name)) for name in names], notify)
     assert capfd.readouterr().err == "first\n"
 
     def never() -> None:
         pytest.fail("it went on")
 
     with pytest.raises(InputError, match="no"):
-        run_all([fails(LabError("before")), fails(InputError("no")), never], say)
+        run_all([fails(LabError("before")), fails(InputError("no")), never], notify)
     assert capfd.readouterr().err == "before\n"
 
 
@@ -491,11 +493,11 @@ def test_down_waits_for_another_command(
 ) -> None:
     until = [True, True]
 
-    def busy(say: Say, **_: object) -> None:
+    def busy(notify: Notify, **_: object) -> None:
         if until:
             until.pop()
             raise Busy("another command uses it")
-        FakeEnvironment.down(environment, say)
+        FakeEnvironment.down(environment, notify)
 
     monkeypatch.setattr(environment, "down", busy)
     assert main(["down"]) == 0
@@ -512,7 +514,7 @@ def test_an_interrupt_as_the_boot_of_a_run_ends_takes_it_down(
 
     monkeypatch.setattr(backend, "find", lambda _project: None)
     monkeypatch.setattr(backend, "up", up)
-    assert main(["run", "async", "--gpus", "none"]) == INTERRUPTED
+    assert main(["run", "async", "--gpus", "none"]) == EXIT_INTERRUPTED
     assert environment.is_down
 
 
@@ -613,7 +615,7 @@ def test_a_large_file_stays_on_the_volume_until_all_sizes_are_collected(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("lab.task.shipping.MAX_FILE", 3)
+    monkeypatch.setattr("lab.task.probes.sync.MAX_FILE", 3)
     environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     (environment.volume.files("r1") / "large").write_text("large")
     environment.threads[0].join()
@@ -638,7 +640,7 @@ def test_a_large_file_stays_on_the_volume_until_all_sizes_are_collected(
 def test_down_with_discard_keeps_no_volume(
     backend: FakeBackend, environment: FakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.task.shipping.MAX_FILE", 3)
+    monkeypatch.setattr("lab.task.probes.sync.MAX_FILE", 3)
     environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     (environment.volume.files("r1") / "large").write_text("large")
     environment.threads[0].join()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.gpu import Inventory, Pair
-from lab.placement.gpu_selection import choose
+from lab.placement.gpu_selection import select_gpus
 from tests.golden.boxes import wired
 
 HALVES = (0, 0, 0, 0, 1, 1, 1, 1)
@@ -27,9 +27,9 @@ def explained(
     """The same, with the reasons."""
     free = [gpu for gpu in box.gpus if gpu.index not in without]
     wishes = {f"tf{position}": count for position, count in enumerate(counts)}
-    choices = choose(wishes, free, box.pairs)
+    choices = select_gpus(wishes, free, box.pairs)
     assert list(choices) == list(wishes)
-    return [([gpu.index for gpu in each.cards], each.why) for each in choices.values()]
+    return [([gpu.index for gpu in each.gpus], each.why) for each in choices.values()]
 
 
 # ---- NUMA nodes
@@ -151,8 +151,8 @@ def test_pairs_of_cards_that_are_not_there_change_nothing() -> None:
     box = wired((0, 0, 0, 0))
     strange = (*box.pairs, Pair(0, 9, 18), Pair(8, 9, 18))
     free = [gpu for gpu in box.gpus if gpu.index != 1]
-    (choice,) = choose({"a": 2}, free, strange).values()
-    assert [gpu.index for gpu in choice.cards] == [0, 2]
+    (choice,) = select_gpus({"a": 2}, free, strange).values()
+    assert [gpu.index for gpu in choice.gpus] == [0, 2]
 
 
 # ---- Large groups

@@ -11,11 +11,11 @@ import jsonschema
 import pytest
 
 from lab.config import Cluster, load_cluster, parse_cluster
-from lab.config.allocation import unused
+from lab.config.allocation import idle_gpus
 from lab.config.schema import FILE, json_schema
-from lab.config.yaml_reader import plain
-from lab.errors import DescriptionError, InputError
-from lab.task.text import visible
+from lab.config.yaml_reader import parse_scalar
+from lab.errors import ConfigError, InputError
+from lab.task.protocol.text import visible
 from tests.golden.cases import BAD, GOOD, core
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ def parse(text: str) -> Cluster:
 
 
 def problems(text: str) -> list[str]:
-    with pytest.raises(DescriptionError) as caught:
+    with pytest.raises(ConfigError) as caught:
         parse(text)
     assert caught.value.exit_code == 2
     return caught.value.problems
@@ -72,8 +72,8 @@ def test_the_schema_refuses_what_is_wrong_by_its_type(name: str) -> None:
     ],
 )
 def test_plain_scalars_follow_yaml_1_2(text: str, value: object) -> None:
-    assert plain(text) == value
-    assert type(plain(text)) is type(value)
+    assert parse_scalar(text) == value
+    assert type(parse_scalar(text)) is type(value)
 
 
 def test_quoted_scalars_stay_texts() -> None:
@@ -169,7 +169,7 @@ def test_a_small_file_with_very_many_faults_is_read_in_linear_time() -> None:
 def test_problems_survive_json() -> None:
     # They go to editors and to --json: no lone surrogate may be in them.
     for path in BAD:
-        with pytest.raises(DescriptionError) as caught:
+        with pytest.raises(ConfigError) as caught:
             load_cluster(path)
         json.dumps(caught.value.problems).encode()
         assert all(visible(problem) == problem for problem in caught.value.problems)
@@ -189,4 +189,4 @@ def test_problems_survive_json() -> None:
 )
 def test_gpus_that_no_task_uses_are_counted(jobs: str, lines: list[str]) -> None:
     text = f"version: 1\nname: x\nnodes: {{a: {{gpus: 2}}, b: {{gpus: 2}}}}\njobs: {jobs}\n"
-    assert unused(parse_cluster(text.encode(), "x.yaml")) == lines
+    assert idle_gpus(parse_cluster(text.encode(), "x.yaml")) == lines

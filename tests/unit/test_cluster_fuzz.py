@@ -6,8 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lab.config import Cluster, parse_cluster
-from lab.errors import DescriptionError
-from lab.task.text import visible
+from lab.errors import ConfigError
+from lab.task.protocol.text import visible
 from tests.golden.cases import BAD, GOOD
 
 FILES = [path.read_bytes() for path in [*GOOD, *BAD]]
@@ -44,7 +44,7 @@ def mutations(draw: st.DrawFn) -> bytes:
 def reads(data: bytes) -> None:
     try:
         assert isinstance(parse_cluster(data, "cluster.yaml"), Cluster)
-    except DescriptionError as error:
+    except ConfigError as error:
         assert error.problems
         for problem in error.problems:
             assert problem.startswith("cluster.yaml:")

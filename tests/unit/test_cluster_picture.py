@@ -13,16 +13,16 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.transforms import Bbox
 
 from lab.config import load_cluster, parse_cluster
-from lab.figures import cluster, style
-from lab.figures.cluster import draw_shape
-from lab.figures.placing import MOST_TASKS
-from lab.figures.shape import ClusterShape, TaskShape, of_plan, of_run
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan
+from lab.plots import cluster, style
+from lab.plots.cluster import draw_shape
+from lab.plots.layout import MOST_TASKS
+from lab.plots.shape import ClusterShape, TaskShape, of_plan, of_run
 from lab.run.prepare import Submission, prepare
-from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import RunSpec
+from lab.task.protocol.experiments import EXPERIMENTS
 from tests.unit.test_cli import lab, project, refused  # noqa: F401  (a fixture)
 
 ROOT = Path(__file__).parents[2]

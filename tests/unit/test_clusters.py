@@ -10,7 +10,7 @@ from lab.config import load_cluster
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.render import render_file
-from lab.task.experiments import EXPERIMENTS, Experiment
+from lab.task.protocol.experiments import EXPERIMENTS, Experiment
 from tests.golden.boxes import box
 
 ROOT = Path(__file__).parents[2]

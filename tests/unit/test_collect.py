@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from lab.backends import Chunk
 from lab.errors import LabError
-from lab.run.collect import Collector, is_safe, sizes_at_home
-from lab.run.run_info import Left
+from lab.run.collect import Collector, collected_sizes, is_safe
+from lab.run.run_info import Uncollected
 
 LINES = b"".join(b'{"seq": %d}\n' % number for number in range(40))
 
@@ -137,7 +137,7 @@ def test_a_path_that_is_not_the_runs_own_is_refused(tmp_path: Path, path: str) -
     collector.accept(Chunk(path, None, b"evil"))
     collector.accept(Chunk(path, 0, b"evil"))
     assert not is_safe(path)
-    assert collector.left == {path: Left(path, "the name belongs to lab", kept=True)}
+    assert collector.left == {path: Uncollected(path, "the name belongs to lab", kept=True)}
     assert [each for each in tmp_path.rglob("*") if each != root] == []
 
 
@@ -172,7 +172,7 @@ def test_a_file_that_cannot_be_written_costs_no_other(tmp_path: Path) -> None:
     assert (tmp_path / long).read_bytes() == b"abcdef"
     assert (tmp_path / "files/plain").read_bytes() == b"abcdef"
     reason = "it cannot be written: is a directory"
-    assert collector.left == {"files/taken": Left("files/taken", reason, kept=True)}
+    assert collector.left == {"files/taken": Uncollected("files/taken", reason, kept=True)}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["files"]
 
 
@@ -193,7 +193,7 @@ def test_what_the_sender_could_not_read_is_kept_with_its_reason(tmp_path: Path) 
     collector = Collector(tmp_path)
     collector.accept(Chunk("files/link", None, b"", "it is a link"))
     collector.accept(Chunk("files/plain", None, b"abc"))
-    assert list(collector.left.values()) == [Left("files/link", "it is a link", kept=False)]
+    assert list(collector.left.values()) == [Uncollected("files/link", "it is a link", kept=False)]
     assert (tmp_path / "files/plain").read_bytes() == b"abc"
 
 
@@ -201,4 +201,4 @@ def test_states_are_compared_by_content_and_ours_are_not_asked_for(tmp_path: Pat
     for name in ("status/ps-0.json", "run.json", "gpu.jsonl", "logs/ps-0.log", "model/m"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("12345")
-    assert sizes_at_home(tmp_path) == {"logs/ps-0.log": 5, "model/m": 5}
+    assert collected_sizes(tmp_path) == {"logs/ps-0.log": 5, "model/m": 5}

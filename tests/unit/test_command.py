@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.command import argv, environ
-from lab.task.place import Place
+from lab.task.agent.agent_config import AgentConfig
+from lab.task.agent.command import argv, environ
 from lab.task.protocol import Request, RunSpec
 from tests.specs import changed
 
-PLACE = Place(
+PLACE = AgentConfig(
     project="p",
     node="tf1",
     task="worker-0",
@@ -46,9 +46,9 @@ def test_a_program_waits_for_a_word_that_somebody_gives(own: bool, waits: bool) 
 @pytest.mark.parametrize(
     ("switches", "words"),
     [
-        ({}, ["-m", "lab.task.heritage"]),
-        ({"faithful": True}, ["-m", "lab.task.heritage", "--faithful"]),
-        ({"mend": True}, ["-m", "lab.task.heritage", "--mend"]),
+        ({}, ["-m", "lab.task.tf1"]),
+        ({"faithful": True}, ["-m", "lab.task.tf1", "--faithful"]),
+        ({"mend": True}, ["-m", "lab.task.tf1", "--mend"]),
     ],
 )
 def test_a_printed_program_has_a_runner(switches: dict[str, bool], words: list[str]) -> None:

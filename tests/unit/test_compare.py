@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from lab.cli import main
-from lab.compare.figures import Row, rows
-from lab.compare.making import differing, made
+from lab.compare.config_diff import describe, diff
+from lab.compare.metrics import Row, rows
 from lab.formatting import signed
 from lab.run.store import RunDir
-from lab.task.policy import OnFailure
 from lab.task.protocol import TaskStatus
-from lab.task.states import State
+from lab.task.protocol.policy import OnFailure
+from lab.task.protocol.states import State
 from tests.specs import run_info
 from tests.unit.fakes import record
 
@@ -219,7 +219,7 @@ def test_how_a_run_was_made(tmp_path: Path) -> None:
         start={"worker-0": "10s"}, git={"commit": "c0ffee" * 7, "dirty": True},
         provenance={"image": "sha256:" + "ab" * 32},
     )  # fmt: skip
-    facts = made(run, run.read())
+    facts = describe(run, run.read())
     assert facts["other words"] == "--depth 3"
     assert facts["on failure"] == "restart, 2 times"
     assert facts["printed program"] == "as printed, mended"
@@ -229,13 +229,13 @@ def test_how_a_run_was_made(tmp_path: Path) -> None:
     assert "resumed from" not in facts
     run.program.mkdir()
     (run.program / "mine.py").write_text("1")
-    first = made(run, run.read())["program"]
+    first = describe(run, run.read())["program"]
     (run.program / "mine.py").write_text("2")
-    assert made(run, run.read())["program"] != first
+    assert describe(run, run.read())["program"] != first
 
 
 def test_what_differs_keeps_its_order() -> None:
-    found, alike = differing([{"a": "1", "b": "2"}, {"b": "2", "c": "3", "a": "0"}])
+    found, alike = diff([{"a": "1", "b": "2"}, {"b": "2", "c": "3", "a": "0"}])
     assert found == {"a": ["1", "0"], "c": ["", "3"]}
     assert alike == ["b"]
 

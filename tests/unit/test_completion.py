@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli.completion.dynamic import answer
+from lab.cli.completion.dynamic import names_of
 from lab.cli.completion.scripts import script
 from lab.cli.completion.spec import CommandSpec, Option, Value, specs
 from lab.cli.registry import COMMANDS
-from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol.experiments import EXPERIMENTS
 from tests import engine as engines
 from tests.conditions import lacking
 
@@ -99,10 +99,10 @@ def test_runs_tasks_and_environments_are_answered(
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     (place / "state/local/other").mkdir(parents=True)
     (place / "state/local/other/environment.json").write_text("{}")
-    assert answer("runs") == ["last", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
-    assert answer("tasks") == ["ps-0", "worker-0", "worker-1"]
-    assert answer("environments") == ["book", "mine", "other"]
-    assert answer("secrets") == []
+    assert names_of("runs") == ["last", "20260202-0000-sync-bbbb", "20260101-0000-async-aaaa"]
+    assert names_of("tasks") == ["ps-0", "worker-0", "worker-1"]
+    assert names_of("environments") == ["book", "mine", "other"]
+    assert names_of("secrets") == []
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_description_that_cannot_be_read_is_no_answer(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
-    assert answer("tasks") == answer("runs") == []
+    assert names_of("tasks") == names_of("runs") == []
     (tmp_path / "cluster.yaml").write_text(text)
-    assert answer("tasks") == answer("environments") == []
+    assert names_of("tasks") == names_of("environments") == []
 
 
 def test_an_answer_imports_nothing_heavy(place: Path) -> None:

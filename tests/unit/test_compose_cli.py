@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lab.backends.compose import cli
-from lab.backends.compose.cli import child, compose_file, lines_of
-from lab.backends.compose.containers import Seen, read
+from lab.backends.compose.cli import child_process, compose_file, lines_of
+from lab.backends.compose.containers import ContainerInfo, parse_inspection
 from tests.agents import wait_for
 from tests.unit.test_compose_containers import INSPECTED
 
@@ -39,7 +39,7 @@ def interrupt(process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_child_ends_though_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KeyboardInterrupt), child(DEAF) as process:
+    with pytest.raises(KeyboardInterrupt), child_process(DEAF) as process:
         below = int(next(lines_of(process)))
         interrupt(process, monkeypatch)
     assert process.returncode == -signal.SIGKILL
@@ -50,25 +50,25 @@ def test_a_child_ends_though_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch
 
 def test_a_child_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "STOP_S", 0.05)
-    with child(DEAF) as process:
+    with child_process(DEAF) as process:
         below = int(next(lines_of(process)))
     assert process.returncode == -signal.SIGKILL
     wait_for(lambda: not lives(below), "the end of what it has started")
 
 
 def test_a_child_is_asked_first() -> None:
-    with child(
+    with child_process(
         ["sh", "-c", "trap 'exit 7' TERM; echo on; while :; do sleep 0.05; done"]
     ) as process:
         next(lines_of(process))
     assert process.returncode == 7
-    with child(["true"]) as process:
+    with child_process(["true"]) as process:
         assert list(lines_of(process)) == []
     assert process.returncode == 0
 
 
 @pytest.fixture
-def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
+def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ContainerInfo:
     """A container of a file, and a `docker` that prints what is in `answer`."""
     file = tmp_path / "docker-compose.yml"
     file.write_text("services: {}\n")
@@ -80,12 +80,12 @@ def seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Seen:
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("LAB_FLAGS", "of this shell")
-    made = replace(read(INSPECTED), file=str(file), folder=str(tmp_path))
+    made = replace(parse_inspection(INSPECTED), file=str(file), folder=str(tmp_path))
     return replace(made, variables={"LAB_FLAGS": "--epochs 1"})
 
 
 def test_a_compose_file_counts_where_compose_would_change_nothing(
-    seen: Seen, tmp_path: Path
+    seen: ContainerInfo, tmp_path: Path
 ) -> None:
     (tmp_path / "answer").write_text("DRY-RUN MODE -  Container mnist-worker-1-1  Running\n")
     assert compose_file("mnist", [seen]) == "services: {}\n"
@@ -97,13 +97,17 @@ def test_a_compose_file_counts_where_compose_would_change_nothing(
 
 
 @pytest.mark.parametrize("change", ["Recreate", "Create", "Creating", "Removing"])
-def test_an_edited_compose_file_does_not_count(seen: Seen, tmp_path: Path, change: str) -> None:
+def test_an_edited_compose_file_does_not_count(
+    seen: ContainerInfo, tmp_path: Path, change: str
+) -> None:
     line = f"DRY-RUN MODE -  Container mnist-worker-1-1  {change}\n"
     (tmp_path / "answer").write_text(f"{line}DRY-RUN MODE -  Container other  Running\n")
     assert compose_file("mnist", [seen]) is None
 
 
-def test_a_compose_file_that_compose_refuses_or_that_has_gone(seen: Seen, tmp_path: Path) -> None:
+def test_a_compose_file_that_compose_refuses_or_that_has_gone(
+    seen: ContainerInfo, tmp_path: Path
+) -> None:
     assert compose_file("mnist", [seen]) is None  # cat fails
     (tmp_path / "answer").touch()
     assert compose_file("mnist", [seen, replace(seen, file="/other")]) is None
@@ -114,7 +118,7 @@ def test_a_compose_file_that_compose_refuses_or_that_has_gone(seen: Seen, tmp_pa
 
 
 def test_a_compose_that_takes_too_long(
-    seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seen: ContainerInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "docker").write_text("#!/bin/sh\nexec sleep 60\n")
     monkeypatch.setattr(cli, "TIMEOUT_S", 0.05)

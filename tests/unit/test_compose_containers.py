@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from lab.backends.compose import readiness
-from lab.backends.compose.channel import _judge
-from lab.backends.compose.containers import Seen, read
-from lab.backends.compose.engine import Engine, Gone
-from lab.backends.compose.image import Image, announcement, image_of
-from lab.backends.locking import Busy
+from lab.backends.compose.channel import _raise_for_exit_code
+from lab.backends.compose.client import Engine, NotFound
+from lab.backends.compose.containers import ContainerInfo, parse_inspection
+from lab.backends.compose.image_build import Image, download_notice, image_of
+from lab.backends.state import Busy
 from lab.errors import LabError
 
 INSPECTED: dict[str, Any] = {
@@ -56,7 +56,7 @@ INSPECTED: dict[str, Any] = {
 
 
 def test_a_container_as_the_engine_describes_it() -> None:
-    seen = read(INSPECTED)
+    seen = parse_inspection(INSPECTED)
     assert (seen.task, seen.node, seen.service) == ("worker-1", "tf3", "worker-1")
     assert seen.gpus == ("GPU-4", "GPU-5")
     assert seen.volume == "mnist_runs"
@@ -66,7 +66,7 @@ def test_a_container_as_the_engine_describes_it() -> None:
 
 
 def test_a_container_that_says_little() -> None:
-    seen = read(
+    seen = parse_inspection(
         {
             **INSPECTED,
             "Config": {"Image": "lab:cpu", "Env": None, "Labels": None},
@@ -82,20 +82,22 @@ def test_a_container_that_says_little() -> None:
 
 def test_the_plan_and_what_the_engine_gave_are_told_apart() -> None:
     labels = {**INSPECTED["Config"]["Labels"], "lab.gpus": "GPU-1"}
-    seen = read({**INSPECTED, "Config": {**INSPECTED["Config"], "Labels": labels}})
+    seen = parse_inspection({**INSPECTED, "Config": {**INSPECTED["Config"], "Labels": labels}})
     assert (seen.planned, seen.gpus) == (("GPU-1",), ("GPU-4", "GPU-5"))
-    none = read({**INSPECTED, "Config": {**INSPECTED["Config"], "Labels": {"lab.gpus": ""}}})
+    none = parse_inspection(
+        {**INSPECTED, "Config": {**INSPECTED["Config"], "Labels": {"lab.gpus": ""}}}
+    )
     assert none.planned == ()
     # Rendered before there was such a label.
-    older = read({**INSPECTED, "Config": {**INSPECTED["Config"], "Labels": {}}})
+    older = parse_inspection({**INSPECTED, "Config": {**INSPECTED["Config"], "Labels": {}}})
     assert older.planned == older.gpus
 
 
 def test_an_unhealthy_task_says_why() -> None:
-    def with_health(status: str) -> Seen:
+    def with_health(status: str) -> ContainerInfo:
         said = ["the agent's heart does not beat\n", "GPU lost: \x1b[0m\n"]
         health = {"Status": status, "Log": [{"Output": each} for each in said]}
-        return read({**INSPECTED, "State": {**INSPECTED["State"], "Health": health}})
+        return parse_inspection({**INSPECTED, "State": {**INSPECTED["State"], "Health": health}})
 
     seen = with_health("unhealthy")
     assert (seen.detail, seen.up) == ("running (unhealthy: GPU lost: \\x1b[0m)", False)
@@ -106,28 +108,28 @@ def test_an_unhealthy_task_says_why() -> None:
 def test_start_times_sort_as_text() -> None:
     times = ["2026-11-21T10:00:01Z", "2026-11-21T10:00:01.5Z", "2026-11-21T10:00:01.51Z"]
     states = [{**INSPECTED["State"], "StartedAt": time} for time in times]
-    read_times = [read({**INSPECTED, "State": state}).started for state in states]
+    read_times = [parse_inspection({**INSPECTED, "State": state}).started for state in states]
     assert read_times == sorted(set(read_times))
 
 
-def a_task() -> Seen:
-    return replace(read(INSPECTED), health="healthy")
+def a_task() -> ContainerInfo:
+    return replace(parse_inspection(INSPECTED), health="healthy")
 
 
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    def last_lines(engine: Engine, seen: Seen) -> list[str]:
+    def last_lines(engine: Engine, seen: ContainerInfo) -> list[str]:
         return [f"{seen.service} said this"]
 
     monkeypatch.setattr(readiness, "last_lines", last_lines)
 
 
-def looks(*seen: Sequence[Seen]) -> Callable[[], Sequence[Seen]]:
+def looks(*seen: Sequence[ContainerInfo]) -> Callable[[], Sequence[ContainerInfo]]:
     """One look after the other; the last one stays."""
-    queue: Iterator[Sequence[Seen]] = iter(seen)
-    last: Sequence[Seen] = ()
+    queue: Iterator[Sequence[ContainerInfo]] = iter(seen)
+    last: Sequence[ContainerInfo] = ()
 
-    def look() -> Sequence[Seen]:
+    def look() -> Sequence[ContainerInfo]:
         nonlocal last
         last = next(queue, last)
         return last
@@ -175,17 +177,17 @@ def test_a_container_that_never_started_says_why() -> None:
         (3, Busy, "run a is under way; follow it with `lab attach`"),
         (4, LabError, "run a is under way; see `lab runs`"),
         (1, LabError, "asking: run a is under way"),
-        (126, Gone, "asking: it broke off, its container was stopped"),
-        (137, Gone, "asking: it broke off, its container was stopped"),
-        (None, Gone, "asking: it broke off, its container was stopped"),
+        (126, NotFound, "asking: it broke off, its container was stopped"),
+        (137, NotFound, "asking: it broke off, its container was stopped"),
+        (None, NotFound, "asking: it broke off, its container was stopped"),
     ],
 )
 def test_how_a_call_beside_the_volume_ended(
     code: int | None, kind: type[LabError], said: str
 ) -> None:
-    _judge("asking", 0, b"")
+    _raise_for_exit_code("asking", 0, b"")
     with pytest.raises(kind, match=said) as caught:
-        _judge("asking", code, b"noise\nrun a is under way\n")
+        _raise_for_exit_code("asking", code, b"noise\nrun a is under way\n")
     assert type(caught.value) is kind
 
 
@@ -194,17 +196,17 @@ def test_what_a_build_downloads_is_said_beforehand() -> None:
     cuda = replace(cpu, name="lab:cuda", tensorflow="tensorflow[and-cuda]==2.21.*")
     own = replace(cpu, tensorflow="./mine.whl")
     old = replace(cpu, tensorflow="tensorflow-cpu==2.15.1", horovod="horovod==0.28.1")
-    assert announcement(cpu, has_base=False) == (
+    assert download_notice(cpu, has_base=False) == (
         "building lab:cpu downloads TensorFlow for CPUs, tensorflow-cpu==2.21.* (about 334 MB);"
         " base image python:3.11-slim (about 45 MB); the image takes 1.7 GB"
     )
-    assert "(about 3.4 GB); base image python:3.11-slim is here" in announcement(
+    assert "(about 3.4 GB); base image python:3.11-slim is here" in download_notice(
         cuda, has_base=True
     )
-    assert "./mine.whl (of unknown size)" in announcement(own, has_base=True)
+    assert "./mine.whl (of unknown size)" in download_notice(own, has_base=True)
     assert (
         "==2.15.1 (about 334 MB); a compiler for horovod==0.28.1 (about 73 MB), which works minutes"
-    ) in announcement(old, has_base=True)
+    ) in download_notice(old, has_base=True)
 
 
 def test_the_image_of_a_rendered_file() -> None:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from lab.backends.compose import ComposeBackend
-from lab.backends.compose.channel import deliver
-from lab.backends.compose.containers import read
+from lab.backends.compose.channel import upload
+from lab.backends.compose.containers import parse_inspection
 from lab.backends.compose.environment import ComposeEnvironment
 from lab.errors import LabError
-from lab.task.frames import TICK
+from lab.task.protocol.framing import TICK
 from tests.unit.errors.test_errors_of_containers import an_engine, inspected
 from tests.unit.test_compose_containers import INSPECTED
 
@@ -49,13 +49,13 @@ def test_an_environment_knows_its_folder_and_its_description() -> None:
 def test_an_engine_elsewhere_is_told_by_its_name(name: str, is_here: bool) -> None:
     engine = an_engine(inspected())
     engine.client().info = lambda: {"Name": name}  # type: ignore[method-assign]
-    assert ComposeEnvironment(engine, "mnist").is_here is is_here
+    assert ComposeEnvironment(engine, "mnist").is_local is is_here
 
 
 def test_a_container_that_reads_the_volume_is_no_part_of_an_environment() -> None:
     started = {"Path": "python", "Args": []}
     both = ComposeEnvironment(an_engine(a_reader() | started, inspected() | started), "mnist")
-    assert [each.id for each in both.seen()] == ["c0ffee"]
+    assert [each.id for each in both.inspect()] == ["c0ffee"]
     assert [each["Name"] for each in both._containers()] == ["/mnist-worker-1-1"]
     backend = backend_with(a_reader())
     assert backend.find("mnist") is None
@@ -92,7 +92,7 @@ def test_what_others_call_a_task_is_none(task: str, cluster: str) -> None:
             "Env": [f"LAB_CLUSTER={cluster}"],
         },
     }
-    seen = read(foreign)
+    seen = parse_inspection(foreign)
     assert (seen.task, seen.node) == ("", "")
     environment = ComposeEnvironment(an_engine(foreign, INSPECTED), "mnist")
     assert [each.task for each in environment.tasks()] == ["worker-1"]
@@ -120,7 +120,7 @@ def test_a_stream_that_broke_off_goes_on_through_another_container() -> None:
     environment = ComposeEnvironment(engine, "mnist")
     for _ in range(2):
         with pytest.raises(LabError, match="broke off: not a frame"):
-            list(environment.ship("r1", {}, follow=True))
+            list(environment.stream("r1", {}, follow=True))
     assert sorted(through) == ["0ther", "c0ffee"]
 
 
@@ -141,7 +141,7 @@ class Listening(ComposeEnvironment):
 def test_offsets_of_many_files_fit_into_words_of_a_command_line(files: int) -> None:
     offsets = {f"model/a file with a \u00fc/{number}": number for number in range(files)}
     environment = Listening(an_engine(), "mnist")
-    list(environment.ship("r", offsets, follow=True))
+    list(environment.stream("r", offsets, follow=True))
     ship, run_id, *words, switch = environment.asked
     assert (ship, run_id, switch) == ("ship", "r", "--follow")
     assert all(len(word.encode()) <= 100_000 for word in words)
@@ -164,7 +164,7 @@ def test_uploaded_files_belong_to_the_user_of_the_tasks(tmp_path: Path) -> None:
         return True
 
     engine.client().api.put_archive = put_archive  # type: ignore[method-assign]
-    deliver(engine, "c0ffee", "r1", {"program": tmp_path})
+    upload(engine, "c0ffee", "r1", {"program": tmp_path})
     with tarfile.open(fileobj=io.BytesIO(sent[0])) as archive:
         entries = archive.getmembers()
         file = archive.extractfile("incoming/r1/program/a.py")
@@ -201,7 +201,7 @@ def test_a_stopped_environment_is_read_by_a_container_that_may_do_nothing_else()
     assert ComposeEnvironment(engine, "mnist").collected() == {}
     assert did == ["start", "remove"]
     assert asked["image"] == "sha256:beef"
-    assert asked["command"] == ["python", "-m", "lab.task.volume", "collected"]
+    assert asked["command"] == ["python", "-m", "lab.task.probes.volume", "collected"]
     assert asked["volumes"] == {"mnist_runs": {"bind": "/runs", "mode": "rw"}}
     assert asked["environment"] == {"LAB_RUNS": "/runs"}
     assert (asked["network_mode"], asked["read_only"], asked["cap_drop"]) == ("none", True, ["ALL"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lab.backends.compose.mends import COMPLAINTS, explain
+from lab.backends.compose.error_hints import HINTS, explain
 
 # What they really said (Engine 20.10.24 and 28, compose 2.40.3), shortened where it is long.
 RECORDED = [
@@ -105,10 +105,8 @@ def test_each_recorded_complaint_names_what_and_mend(said: str, what: str, mend:
 
 
 def test_no_complaint_is_there_untried() -> None:
-    matched = {
-        next(each for each in COMPLAINTS if each.pattern.search(said)) for said, _, _ in RECORDED
-    }
-    assert matched == set(COMPLAINTS)
+    matched = {next(each for each in HINTS if each.pattern.search(said)) for said, _, _ in RECORDED}
+    assert matched == set(HINTS)
 
 
 def test_the_cause_wins_over_what_follows_from_it() -> None:

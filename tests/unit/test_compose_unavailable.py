@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.backends.compose import ComposeBackend
-from lab.backends.compose.engine import Engine, answering
+from lab.backends.compose.client import Engine, engine_errors
 from lab.errors import LabError
 
 
@@ -31,7 +31,7 @@ def a_docker(folder: Path, script: str) -> None:
 
 
 def reason() -> str:
-    fault = ComposeBackend().unavailable()
+    fault = ComposeBackend().unavailable_reason()
     assert fault is not None
     assert "\n" not in fault
     return fault
@@ -74,7 +74,7 @@ def test_no_compose(
     a_docker(commands, script)
     assert said in reason()
     a_docker(commands, "echo v2.40.3-desktop.1")
-    assert ComposeBackend().unavailable() is None
+    assert ComposeBackend().unavailable_reason() is None
 
 
 def test_no_permission() -> None:
@@ -87,12 +87,12 @@ def test_no_permission() -> None:
         docker.errors.DockerException(f"Error while fetching server API version: {denied}"),
         requests.exceptions.ConnectionError(denied),
     ):
-        with pytest.raises(LabError, match="usermod -aG docker"), answering("asking"):
+        with pytest.raises(LabError, match="usermod -aG docker"), engine_errors("asking"):
             raise error
 
 
 def test_an_engine_that_is_silent() -> None:
     import requests.exceptions  # noqa: PLC0415
 
-    with pytest.raises(LabError, match="does not answer"), answering("asking"):
+    with pytest.raises(LabError, match="does not answer"), engine_errors("asking"):
         raise requests.exceptions.ReadTimeout("Read timed out. (read timeout=60)")

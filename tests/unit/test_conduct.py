@@ -15,20 +15,29 @@ from pathlib import Path
 import pytest
 
 from lab import signals
-from lab.backends import NOTHING, Chunk, Keeps, Say, Unless, locking, never, nothing
+from lab.backends import (
+    NO_PARTS,
+    Chunk,
+    KeepVolume,
+    Notify,
+    Precondition,
+    no_precondition,
+    remove_volume,
+)
+from lab.backends import state as locking
 from lab.cli import output
 from lab.errors import LabError
-from lab.run import conduct as conducting
 from lab.run import lifecycle
+from lab.run import runner as conducting
 from lab.run.collect import View
-from lab.run.conduct import conduct
 from lab.run.prepare import Submission, prepare
+from lab.run.runner import execute_run
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
-from lab.task.control import NoSuchRun
-from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.states import State
+from lab.task.protocol.control import NoSuchRun
+from lab.task.protocol.experiments import EXPERIMENTS
+from lab.task.protocol.states import State
 from tests.agents import PATIENCE_S, wait_for
 from tests.specs import update
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
@@ -53,7 +62,7 @@ class Told(FakeEnvironment):
     while_shipping: Callable[[], None] = lambda: None
     while_going_down: Callable[[], None] = lambda: None
 
-    def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
+    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         self.before_submission()
         super().submit(request, parts)
         self.after_submission()
@@ -68,16 +77,22 @@ class Told(FakeEnvironment):
         with said_as_an_environment_does():
             super().kill(run_id, reason)
 
-    def ship(
+    def stream(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
-        for chunk in super().ship(run_id, offsets, follow=follow, **more):
+        for chunk in super().stream(run_id, offsets, follow=follow, **more):
             yield chunk
             self.while_shipping()
 
-    def down(self, say: Say, *, unless: Unless = never, keeps: Keeps = nothing) -> None:
+    def down(
+        self,
+        notify: Notify,
+        *,
+        unless: Precondition = no_precondition,
+        keeps: KeepVolume = remove_volume,
+    ) -> None:
         self.while_going_down()
-        super().down(say, unless=unless, keeps=keeps)
+        super().down(notify, unless=unless, keeps=keeps)
 
 
 @pytest.fixture
@@ -127,14 +142,14 @@ def go(
     def view(_info: object) -> Iterator[Saying]:
         yield Saying()
 
-    conduct(
+    execute_run(
         run,
         boot=boot or (lambda _defer: environment),
         found=environment if up else None,
         keep=False,
         detach=detach,
         view=view,
-        say=environment.said.append,
+        notify=environment.said.append,
     )
 
 
@@ -164,7 +179,7 @@ def killed(volume: Volume, request: Request) -> None:
 def test_a_second_ctrl_c_kills_and_brings_home_what_there_is(
     run: RunDir, environment: Told, monkeypatch: pytest.MonkeyPatch, up: bool
 ) -> None:
-    monkeypatch.setattr(signals, "SAME_S", 0.0)
+    monkeypatch.setattr(signals, "REPEAT_S", 0.0)
     environment.tasks_do = ends_when_killed
     with pytest.raises(KeyboardInterrupt):
         go(run, environment, up=up)
@@ -416,7 +431,7 @@ def test_the_faults_of_a_run_end_with_it(
     def at_the_end(_self: object) -> None:
         ended.append(run.read().collected)
 
-    monkeypatch.setattr(conducting.Faulting, "end", at_the_end)
+    monkeypatch.setattr(conducting.NetworkFaults, "end", at_the_end)
     environment.tasks_do = train
     go(run, environment)
     assert ended == [True]

@@ -19,16 +19,16 @@ from typing import Any
 import pytest
 from docker.errors import APIError
 
-from lab.backends import locking
-from lab.backends.compose import ComposeBackend, removal
+from lab.backends import state as locking
+from lab.backends.compose import ComposeBackend, cleanup
+from lab.backends.compose.cleanup import NO_RESOURCES
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.removal import NOTHING
 from lab.backends.local import LocalBackend
 from lab.backends.local import state as processes
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.state import EnvironmentRecord, Isolation
-from lab.backends.locking import Busy, lock_environment
-from lab.backends.process import Identity
+from lab.backends.process import ProcessHandle
+from lab.backends.state import Busy, lock_environment
 from lab.cli import main
 from lab.config import load_cluster
 from lab.errors import LabError
@@ -40,7 +40,7 @@ from tests.unit.test_cli import CLUSTER
 
 REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec())
 LOCAL, COMPOSE = partial(lock_environment, "local"), partial(lock_environment, "compose")
-NOBODY = Identity(pid=2**22 + 1, started="1", boot="never")
+NOBODY = ProcessHandle(pid=2**22 + 1, started="1", boot="never")
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def quiet(_line: str) -> None:
 
 def a_dead_environment(project: str = "mnist") -> LocalEnvironment:
     """What a supervisor that was killed leaves."""
-    place = processes.place(project)
+    place = processes.state_dir(project)
     place.runs.mkdir(parents=True)
     record = EnvironmentRecord(
         project, "abc", "/home/ada", Isolation.PROCESSES, NOBODY, "python", (), ()
@@ -113,7 +113,7 @@ def test_an_environment_of_processes_is_left_alone_while_another_command_has_it(
     monkeypatch.setattr(LocalEnvironment, "is_up", True)
     with LOCAL("mnist"):
         with refused():
-            LocalBackend().up(PLAN, root=tmp_path, say=quiet)
+            LocalBackend().up(PLAN, root=tmp_path, notify=quiet)
         with refused():
             environment.down(quiet)
         with refused():
@@ -137,15 +137,15 @@ def test_an_environment_of_containers_is_left_alone_while_another_command_has_it
         raise LabError("it did not come up")
 
     monkeypatch.setattr("lab.backends.compose.backend.Compose", compose)
-    monkeypatch.setattr("lab.backends.compose.backend.holdings", lambda *_: NOTHING)
+    monkeypatch.setattr("lab.backends.compose.backend.list_resources", lambda *_: NO_RESOURCES)
     monkeypatch.setattr("lab.backends.compose.backend.remove", lambda *_, **__: None)
     backend._engine = an_engine()
     with pytest.raises(LabError, match="did not come up"):
-        backend.up(PLAN, root=tmp_path, say=quiet)
+        backend.up(PLAN, root=tmp_path, notify=quiet)
     assert isinstance(locks[0], int)  # what compose holds, should this process be killed
     with COMPOSE("mnist"):
         with refused():
-            backend.up(PLAN, root=tmp_path, say=quiet)
+            backend.up(PLAN, root=tmp_path, notify=quiet)
         with refused():
             environment.down(quiet)
         with refused():
@@ -161,7 +161,7 @@ def test_compose_holds_the_lock_though_its_helper_is_killed(tmp_path: Path) -> N
         "import sys\n"
         "from pathlib import Path\n"
         "from lab.backends.compose import cli\n"
-        "from lab.backends.locking import lock_environment\n"
+        "from lab.backends.state import lock_environment\n"
         f"cli.docker = lambda: {str(fake)!r}\n"
         "with lock_environment('compose', 'mnist') as lock:\n"
         "    cli.Compose('mnist', Path('f'), Path('/'), lock).up(lambda line: print(line))\n"
@@ -201,15 +201,15 @@ def test_what_is_needed_is_not_taken_down(tmp_path: Path) -> None:
 
         with pytest.raises(LabError, match="it is needed"):
             environment.down(quiet, unless=alone)
-    assert processes.place("mnist").directory.exists()
+    assert processes.state_dir("mnist").directory.exists()
 
 
 def test_what_another_command_has_taken_down_is_down() -> None:
     environment = a_dead_environment()
     environment.down(quiet)
     environment.down(quiet)
-    anew = processes.place("mnist")
-    record = replace(environment._record, process=Identity.of(os.getpid()))
+    anew = processes.state_dir("mnist")
+    record = replace(environment._record, process=ProcessHandle.of(os.getpid()))
     anew.runs.mkdir(parents=True)
     anew.write(record)
     environment.down(quiet)
@@ -221,16 +221,16 @@ def test_what_another_command_has_taken_down_is_down() -> None:
 
 def test_what_is_left_of_processes() -> None:
     environment = a_dead_environment()
-    living = processes.place("living")
-    record = processes.place("mnist").read()
+    living = processes.state_dir("living")
+    record = processes.state_dir("mnist").read()
     assert record is not None
-    living.write(replace(record, project="living", process=Identity.of(os.getpid())))
-    (found,) = LocalBackend().remains()
+    living.write(replace(record, project="living", process=ProcessHandle.of(os.getpid())))
+    (found,) = LocalBackend().find_orphans()
     assert found.project == "mnist"
     assert [each.project for each in LocalBackend().all()] == ["living"]
     environment.down(quiet)
-    assert LocalBackend().remains() == []
-    assert not processes.place("mnist").directory.exists()
+    assert LocalBackend().find_orphans() == []
+    assert not processes.state_dir("mnist").directory.exists()
 
 
 def labelled(project: str) -> SimpleNamespace:
@@ -247,7 +247,7 @@ def test_what_is_left_of_containers() -> None:
     client.networks = SimpleNamespace(list=lambda **_: [labelled("half"), labelled("mnist")])
     client.volumes = SimpleNamespace(list=lambda **_: [labelled("volume"), labelled("mnist")])
     assert [each.project for each in backend.all()] == ["mnist"]
-    assert [each.project for each in backend.remains()] == ["half", "stopped", "volume"]
+    assert [each.project for each in backend.find_orphans()] == ["half", "stopped", "volume"]
 
 
 def test_an_environment_without_a_volume_has_no_runs() -> None:
@@ -263,7 +263,7 @@ class Leaving(FakeBackend):
 
     left: FakeEnvironment | None = None
 
-    def remains(self) -> list[FakeEnvironment]:
+    def find_orphans(self) -> list[FakeEnvironment]:
         return [self.left] if self.left else []
 
 
@@ -373,7 +373,7 @@ class BusyContainer:
 
 def test_a_container_that_is_being_removed_is_waited_for() -> None:
     busy = BusyContainer("409 Conflict (removal of container 1 is already in progress)")
-    removal._remove(busy)  # type: ignore[arg-type]
+    cleanup._remove(busy)  # type: ignore[arg-type]
     assert busy.waited == ["removed"]
     with pytest.raises(APIError, match="it is stuck"):
-        removal._remove(BusyContainer("500 (it is stuck)"))  # type: ignore[arg-type]
+        cleanup._remove(BusyContainer("500 (it is stuck)"))  # type: ignore[arg-type]

@@ -13,12 +13,12 @@ from typing import Any, NoReturn
 import pytest
 
 from lab.config import parse_cluster
-from lab.config.start_schedule import untimely
+from lab.config.start_schedule import start_error
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.render import render
-from lab.task.faults import parse, resolve
-from lab.task.when import parse_when
+from lab.task.protocol.faults import parse, resolve
+from lab.task.protocol.trigger import parse_trigger
 from tests.commands import ROOT, environ
 
 FOREIGN = {
@@ -27,10 +27,21 @@ FOREIGN = {
 }
 """Packages that none of the commands below needs."""
 
-OWN = {"lab.backends.compose", "lab.backends.local", "lab.gpu.verification", "lab.task.sight"}
+OWN = {
+    "lab.backends.compose",
+    "lab.backends.local",
+    "lab.gpu.verification",
+    "lab.task.probes.gpu_probe",
+}
 """What boots an environment and proves its cards: modules of `lab` that import much themselves."""
 
-BEFORE_ANY_COMMAND = {"fire", "pydantic", "ruamel.yaml", "lab.config", "lab.task.experiments"}
+BEFORE_ANY_COMMAND = {
+    "fire",
+    "pydantic",
+    "ruamel.yaml",
+    "lab.config",
+    "lab.task.protocol.experiments",
+}
 
 
 @pytest.mark.parametrize(
@@ -147,7 +158,7 @@ def test_a_task_of_a_schedule_is_looked_up_and_not_searched_for() -> None:
     # A search in C is no instruction of Python's, and yet took a second for all of ten thousand.
     tasks = Unwalked({"ps-0": "tf1", "worker-0": "tf2", "worker-1": "tf3"})
     fault = resolve(parse("kill worker-1 after 500 steps"), tasks, seed=0)
-    assert (fault.target, untimely("worker-1", parse_when("after 9 steps"), tasks)) == (
+    assert (fault.target, start_error("worker-1", parse_trigger("after 9 steps"), tasks)) == (
         "worker-1",
         None,
     )

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from lab.console import say
+from lab.console import notify
 from lab.errors import LabError
 from lab.run.collect import RESERVED, View
-from lab.run.conduct import conduct
 from lab.run.prepare import Submission, prepare
-from lab.run.run_info import Left
-from lab.run.tables import result, show
+from lab.run.run_info import Uncollected
+from lab.run.runner import execute_run
+from lab.run.tables import result_table, show
 from lab.service.outcome import check_succeeded
-from lab.task.appending import Written
-from lab.task.experiments import EXPERIMENTS
+from lab.task.agent.appender import AppendedContent
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.states import State
-from lab.task.statuses import write_status
+from lab.task.protocol.experiments import EXPERIMENTS
+from lab.task.protocol.states import State
+from lab.task.protocol.statuses import write_status
 from tests.unit.fakes import PLAN, FakeEnvironment, end
 
 PAGE = Path(__file__).parents[2] / "docs/daily-use.md"
@@ -52,36 +52,36 @@ def test_a_file_that_cannot_be_collected_is_named_and_costs_no_other(
         tmp_path / "cluster.yaml",
     )
     run = prepare(order, tmp_path / "runs")
-    summary = conduct(
+    summary = execute_run(
         run,
         boot=lambda _defer: environment,
         found=None,
         keep=False,
         view=lambda _info: View(),
-        say=print,
+        notify=print,
     )
     kept = name == "report.html"
     reason = "the name belongs to lab" if kept else "it is a link"
     assert (run.path / "files/plain").read_text() == "x"
-    assert summary.left == [Left(name, reason, kept=kept)]
+    assert summary.left == [Uncollected(name, reason, kept=kept)]
     assert environment.is_down
     assert environment.volume_stays is kept
     said = capsys.readouterr().out
     assert (f"`lab collect {run.run_id} --all-sizes`" in said) is kept
-    show(result(summary))
+    show(result_table(summary))
     assert f"{name}: {reason}" in capsys.readouterr().out
     if not kept:
-        check_succeeded(run, summary, say)
+        check_succeeded(run, summary, notify)
         return
     with pytest.raises(LabError, match=f"run {run.run_id}: files that were not collected: 1, "):
-        check_succeeded(run, summary, say)
+        check_succeeded(run, summary, notify)
 
 
 def test_records_that_were_changed_after_their_task_had_ended(tmp_path: Path) -> None:
     def forge(volume: Volume, request: Request) -> None:
         volume.records(request.run_id, "worker-0").write_text("forged\n")
         for task in request.tasks():
-            status = TaskStatus(task, State.SUCCEEDED, records_sha256=Written().sha256)
+            status = TaskStatus(task, State.SUCCEEDED, records_sha256=AppendedContent().sha256)
             write_status(volume.status(request.run_id, task), status)
 
     (tmp_path / "volume").mkdir()
@@ -93,13 +93,13 @@ def test_records_that_were_changed_after_their_task_had_ended(tmp_path: Path) ->
         tmp_path / "cluster.yaml",
     )
     run = prepare(order, tmp_path / "runs")
-    summary = conduct(
+    summary = execute_run(
         run,
         boot=lambda _defer: environment,
         found=None,
         keep=False,
         view=lambda _info: View(),
-        say=print,
+        notify=print,
     )
     assert summary.state == State.FAILED
     assert summary.reason == "the records of worker-0 were changed after its end"

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.task import data
-from lab.task.data import CHECKSUMS, SHIPPED, DataError, Examples, load_mnist
+from lab.task.sdk import data
+from lab.task.sdk.data import CHECKSUMS, SHIPPED, DataError, Examples, load_mnist
 
 NAMES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from lab.backends.compose.mends import explain
+from lab.backends.compose.error_hints import explain
 from lab.cli import main
 from lab.doctor import Report, data, engine, examine, gpus, network, python, resources
 from lab.doctor.checks import CHECKS
@@ -28,7 +28,7 @@ from lab.doctor.runner import Check, run_checks
 from lab.doctor.view import lines
 from lab.errors import LabError
 from lab.gpu import Condition, Fault, Gpu, Inventory, NvmlError
-from lab.threads import within
+from lab.threads import with_timeout
 from tests.unit.fakes import PLAN
 
 OK, WARNING, FAILED, SKIPPED = Status.OK, Status.WARNING, Status.FAILED, Status.SKIPPED
@@ -71,15 +71,15 @@ def fault(condition: Condition, where: str = "driver") -> Fault:
 def test_what_hangs_is_left_to_itself() -> None:
     go_on = threading.Event()  # set only here: whoever waits for its end waits for ever
     with pytest.raises(TimeoutError):
-        within(0.05, go_on.wait)
+        with_timeout(0.05, go_on.wait)
     go_on.set()
     assert run_command(["sleep", "86400"], 0.05) == CommandResult(None)
 
 
 def test_what_was_asked_is_answered() -> None:
-    assert within(5, lambda: 7) == 7
+    assert with_timeout(5, lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
-        within(5, lambda: 1 // 0)
+        with_timeout(5, lambda: 1 // 0)
     assert run_command(
         ["sh", "-c", "echo out; echo first >&2; echo last >&2; exit 3"], 5
     ) == CommandResult(3, "out\n", "first\nlast\n")
@@ -358,14 +358,14 @@ def test_ports() -> None:
 
 def test_ports_are_tried_where_tasks_share_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[Sequence[int]] = []
-    monkeypatch.setattr(network, "check_free", tried.append)
+    monkeypatch.setattr(network, "check_ports_free", tried.append)
     assert network.check_ports(None, "no namespaces") == (None, None)
     assert network.check_ports(PLAN, None) == ([], None)
     assert tried == []
     assert network.check_ports(PLAN, "no namespaces") == ([2222, 2223, 2224], None)
     assert tried == [[2222, 2223, 2224]]
     taken = LabError("port 2223 cannot be used")
-    monkeypatch.setattr(network, "check_free", raising(taken))
+    monkeypatch.setattr(network, "check_ports_free", raising(taken))
     assert network.check_ports(PLAN, "no namespaces") == ([2222, 2223, 2224], taken)
 
 
@@ -646,11 +646,11 @@ def test_a_driver_that_is_broken(condition: Condition, mend: str) -> None:
 
 
 def test_a_driver_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "survey", lambda: BOX)
+    monkeypatch.setattr(gpus, "read_host", lambda: BOX)
     assert gpus.read_nvml() is BOX
     reason = fault(Condition.OTHER)
     error = NvmlError("the NVIDIA driver failed", "", reason)
-    monkeypatch.setattr(gpus, "survey", raising(error))
+    monkeypatch.setattr(gpus, "read_host", raising(error))
     assert gpus.read_nvml() is reason
     assert gpus.inventory(reason, 8, (2**36, 2**35)) == NO_BOX
     assert gpus.judge_driver(reason, 1, 1).status is FAILED
@@ -697,7 +697,7 @@ def test_cards() -> None:
 
 
 def test_a_card_that_is_lost() -> None:
-    lost = replace(BOX, faults=(fault(Condition.CARD_LOST, "GPU 3"),))
+    lost = replace(BOX, faults=(fault(Condition.GPU_LOST, "GPU 3"),))
     found = gpus.judge_gpus(lost, 2)
     assert (found.status, found.blocks) == (FAILED, "card lost")
     assert "GPU 3: card lost" in found.what
@@ -1068,7 +1068,7 @@ def test_looks_that_fail_unforeseen_are_findings(
     monkeypatch.setattr(data, "local_environments", raising(LabError("odd", "fix it")))
     hangs = threading.Event()
     monkeypatch.setattr(Host, "runs", Fact(lambda _: hangs.wait(), 0.05))
-    monkeypatch.setattr("lab.backends.local.isolation.why_not", raising(TimeoutError()))
+    monkeypatch.setattr("lab.backends.local.isolation.unavailable_reason", raising(TimeoutError()))
     found = {each.name: each.outcome for each in examine()}
     hangs.set()
     assert found["MNIST"].what == "x: Permission denied"

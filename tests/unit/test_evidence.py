@@ -18,7 +18,7 @@ from benchmarks import evidence, in_graph, recorded, slow_link
 from benchmarks.marks import put
 from lab.config import load_cluster
 from lab.sweep.grid import with_workers
-from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol.experiments import EXPERIMENTS
 from tests.hostile import table
 from tests.hostile.campaign import KINDS
 

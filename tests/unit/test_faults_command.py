@@ -13,10 +13,9 @@ from lab.cli import main
 from lab.cli.commands import fault
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task import control
-from lab.task.faults import parse
-from lab.task.protocol import RunSpec
-from lab.task.states import State
+from lab.task.protocol import RunSpec, control
+from lab.task.protocol.faults import parse
+from lab.task.protocol.states import State
 from tests.specs import request
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end
 from tests.unit.test_cli import CLUSTER

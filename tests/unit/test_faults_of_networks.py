@@ -16,21 +16,28 @@ from typing import Any
 import pytest
 
 from lab.backends import network_faults
-from lab.backends.compose.disturb import calm
 from lab.backends.compose.environment import ComposeEnvironment
+from lab.backends.compose.network_faults import end_faults
 from lab.backends.local import environment as local
 from lab.backends.local import processes as inside
 from lab.backends.local import state
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.processes import command, environ
+from lab.backends.local.processes import base_environ, module_command
 from lab.backends.local.state import Isolation
 from lab.errors import InputError, LabError
-from lab.run import faulting as faultings
-from lab.run.faulting import Faulting, Untold, asked, check_followed, do, settle, warning
-from lab.task import control
-from lab.task.faults import parse
-from lab.task.netfault import MODULE
-from lab.task.protocol import Request, RunSpec
+from lab.run import fault_injection as faultings
+from lab.run.fault_injection import (
+    FaultNotDelivered,
+    NetworkFaults,
+    check_followed,
+    inject,
+    parse_faults,
+    resolve,
+    warning,
+)
+from lab.task.probes.netfault import MODULE
+from lab.task.protocol import Request, RunSpec, control
+from lab.task.protocol.faults import parse
 from tests.agents import wait_for
 from tests.unit.errors.test_errors_of_containers import an_engine, inspected
 from tests.unit.fakes import PLAN, FakeEnvironment
@@ -60,7 +67,7 @@ def test_network_faults_come_when_they_are_due(environment: FakeEnvironment) -> 
     said: list[str] = []
     now = [50.0]
     texts = ("cut:5s tf2 after 3s", "kill worker-1", "link:rate=8kbit tf3 after 500 steps")
-    faulting = Faulting(environment, "r1", texts, said.append, lambda: now[0])
+    faulting = NetworkFaults(environment, "r1", texts, said.append, lambda: now[0])
     now[0] += 2.9
     faulting.tick(499)
     assert environment.disturbed == []
@@ -79,7 +86,7 @@ def test_a_network_fault_that_is_refused_is_said_and_not_told(
 ) -> None:
     said: list[str] = []
     environment.unshakable = "this kernel has no netem"
-    faulting = Faulting(environment, "r1", ["link:delay=5ms tf2"], said.append)
+    faulting = NetworkFaults(environment, "r1", ["link:delay=5ms tf2"], said.append)
 
     def has_said() -> bool:
         faulting.tick(None)
@@ -91,8 +98,8 @@ def test_a_network_fault_that_is_refused_is_said_and_not_told(
 
 
 def test_a_defect_is_no_refusal(environment: FakeEnvironment) -> None:
-    environment.disturb = lambda _node, _words: 1 / 0  # type: ignore[method-assign,assignment]
-    faulting = Faulting(environment, "r1", ["cut:5s tf2"], print)
+    environment.inject_network_fault = lambda _node, _words: 1 / 0  # type: ignore[method-assign,assignment]
+    faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"], print)
 
     def fails() -> bool:
         try:
@@ -111,15 +118,15 @@ def no_word(_run_id: str, _fault: str) -> None:
 def test_a_fault_that_holds_is_said_to_hold_though_no_run_was_told(
     environment: FakeEnvironment,
 ) -> None:
-    environment.tell = no_word  # type: ignore[method-assign,assignment]
+    environment.inject_fault = no_word  # type: ignore[method-assign,assignment]
     words = "fault cut:5s tf2 holds, and no record of run r1 says so: the disk is full; make room"
-    with pytest.raises(Untold) as caught:
-        do(environment, "r1", parse("cut:5s tf2"))
+    with pytest.raises(FaultNotDelivered) as caught:
+        inject(environment, "r1", parse("cut:5s tf2"))
     assert str(caught.value) == words
     with pytest.raises(LabError, match=r"^the disk is full; make room$"):
-        do(environment, "r1", parse("kill worker-1"))
+        inject(environment, "r1", parse("kill worker-1"))
     said: list[str] = []
-    faulting = Faulting(environment, "r1", ["cut:5s tf2"], said.append)
+    faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"], said.append)
     faulting.tick(None)
     faulting.end()
     assert said == [words]
@@ -137,9 +144,9 @@ def test_at_the_end_what_was_begun_is_waited_for(
         go_on.wait()
         raise LabError("node tf2: this kernel has no netem")
 
-    environment.disturb = hang  # type: ignore[method-assign,assignment]
+    environment.inject_network_fault = hang  # type: ignore[method-assign,assignment]
     texts = ("cut:5s tf2", "cut:5s tf3 after 500 steps")
-    faulting = Faulting(environment, "r1", texts, said.append)
+    faulting = NetworkFaults(environment, "r1", texts, said.append)
     faulting.tick(None)
     faulting.end()
     assert said == ["fault cut:5s tf2 was not done: node tf2: this kernel has no netem"]
@@ -154,8 +161,8 @@ def test_at_the_end_nobody_waits_long(
     said: list[str] = []
     go_on = threading.Event()
     monkeypatch.setattr(faultings, "END_S", 0.05)
-    environment.disturb = lambda _node, _words: go_on.wait()  # type: ignore[method-assign,assignment]
-    faulting = Faulting(environment, "r1", ["cut:5s tf2"], said.append)
+    environment.inject_network_fault = lambda _node, _words: go_on.wait()  # type: ignore[method-assign,assignment]
+    faulting = NetworkFaults(environment, "r1", ["cut:5s tf2"], said.append)
     faulting.tick(None)
     faulting.end()
     faulting.end()
@@ -167,11 +174,11 @@ def test_at_the_end_nobody_waits_long(
 
 def test_nothing_random_is_taken(environment: FakeEnvironment) -> None:
     with pytest.raises(ValueError, match="is still random"):
-        Faulting(environment, "r1", ["cut:5s random"], print)
+        NetworkFaults(environment, "r1", ["cut:5s random"], print)
 
 
 def test_what_acts_on_a_program_is_only_told(environment: FakeEnvironment) -> None:
-    do(environment, "r1", parse("pause:3s tf2"))
+    inject(environment, "r1", parse("pause:3s tf2"))
     assert (environment.disturbed, told(environment)) == ([], ["pause:3s tf2"])
 
 
@@ -188,22 +195,24 @@ def test_a_pause_that_looks_like_a_stall_is_warned_of() -> None:
 def test_the_faults_of_a_flag_are_drawn_and_warned_of() -> None:
     places = {each.name: each.node for each in PLAN.tasks}
     said: list[str] = []
-    texts = settle(asked("kill random seed 3; pause:9m worker-1"), places, 300, said.append)
-    assert texts == settle(asked("kill random seed 3; pause:9m worker-1"), places, 0, said.append)
+    texts = resolve(parse_faults("kill random seed 3; pause:9m worker-1"), places, 300, said.append)
+    assert texts == resolve(
+        parse_faults("kill random seed 3; pause:9m worker-1"), places, 0, said.append
+    )
     assert not any(parse(text).is_random for text in texts)
     assert [line[:29] for line in said] == ["warning: fault pause:540s wor"]
     with pytest.raises(InputError, match="no such fault: no task and no node 'tf9'; did you mean"):
-        settle(asked("cut:5s tf9"), places, 0, said.append)
+        resolve(parse_faults("cut:5s tf9"), places, 0, said.append)
     with pytest.raises(ValueError, match="a fault, such as kill worker-1 after 500 steps"):
-        asked("")
+        parse_faults("")
     with pytest.raises(ArgumentTypeError, match="no fault 'kil'; did you mean 'kill'"):
-        asked("kill worker-1; kil worker-1")
+        parse_faults("kill worker-1; kil worker-1")
 
 
 def test_a_run_that_nobody_follows_has_no_network_faults() -> None:
-    check_followed(asked("kill worker-1; pause:3s tf2"))
+    check_followed(parse_faults("kill worker-1; pause:3s tf2"))
     with pytest.raises(InputError, match=r"nobody would be there for 'cut:5s tf2': whoever .*; le"):
-        check_followed(asked("kill worker-1; cut:5s tf2"))
+        check_followed(parse_faults("kill worker-1; cut:5s tf2"))
 
 
 # ---- What was said by what does it
@@ -221,7 +230,7 @@ def test_a_refusal_names_the_node_and_the_mend() -> None:
 @pytest.fixture
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalEnvironment:
     monkeypatch.setenv("LAB_STATE", str(tmp_path / "state"))
-    place = state.place("demo")
+    place = state.state_dir("demo")
     place.runs.mkdir(parents=True)
     return LocalEnvironment(place, a_record())
 
@@ -231,12 +240,12 @@ def test_processes_without_namespaces_have_no_network_of_their_own(
 ) -> None:
     record = replace(stored._record, isolation=Isolation.PROCESSES)
     with pytest.raises(LabError, match=r"tf2 has no network of its own: .*; faults that act on a"):
-        LocalEnvironment(stored._place, record).disturb("tf2", ["cut:5s"])
+        LocalEnvironment(stored._place, record).inject_network_fault("tf2", ["cut:5s"])
 
 
 def test_a_node_without_an_agent(stored: LocalEnvironment) -> None:
     with pytest.raises(LabError, match="node tf2 has no agent any more; see `lab ps demo`"):
-        stored.disturb("tf2", ["cut:5s"])
+        stored.inject_network_fault("tf2", ["cut:5s"])
 
 
 def test_a_node_is_entered_by_its_agent_and_its_link_is_told(
@@ -245,8 +254,8 @@ def test_a_node_is_entered_by_its_agent_and_its_link_is_told(
     done: list[tuple[Any, ...]] = []
     pids = {task.task: 100 + n for n, task in enumerate(stored._record.tasks)}
     monkeypatch.setattr(stored, "_agent_pids", lambda: pids)
-    monkeypatch.setattr(local, "disturb", lambda *given: done.append(given))
-    stored.disturb("tf2", ["cut:5s"])
+    monkeypatch.setattr(local, "inject_fault", lambda *given: done.append(given))
+    stored.inject_network_fault("tf2", ["cut:5s"])
     node, enter, words, link = done[0]
     first = next(task.task for task in stored._record.tasks if task.node == "tf2")
     assert (node, words) == ("tf2", ["cut:5s"])
@@ -257,22 +266,22 @@ def test_a_node_is_entered_by_its_agent_and_its_link_is_told(
 
 def test_a_fault_of_a_run_that_is_not_there(stored: LocalEnvironment) -> None:
     with pytest.raises(LabError, match="no run 'r1' on this volume"):
-        stored.tell("r1", "kill worker-1")
+        stored.inject_fault("r1", "kill worker-1")
 
 
 def test_a_process_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(
         LabError, match=r"^node tf2: 9999s is no time that a fault can hold; give up to 3600s"
     ):
-        inside.disturb("tf2", [], ["cut:9999s"], {})
+        inside.inject_fault("tf2", [], ["cut:9999s"], {})
     # Whoever waits for the sleeper waits for ever.
-    monkeypatch.setattr(inside, "command", lambda _module: ["sleep", "86400"])
+    monkeypatch.setattr(inside, "module_command", lambda _module: ["sleep", "86400"])
     monkeypatch.setattr(network_faults, "START_S", 0.05)
     with pytest.raises(LabError, match=r"node tf2: the fault did not take hold within .*; see wh"):
-        inside.disturb("tf2", [], [], {})
-    monkeypatch.setattr(inside, "command", lambda _module: ["nonsense-of-lab"])
+        inside.inject_fault("tf2", [], [], {})
+    monkeypatch.setattr(inside, "module_command", lambda _module: ["nonsense-of-lab"])
     with pytest.raises(FileNotFoundError):
-        inside.disturb("tf2", [], [], {})
+        inside.inject_fault("tf2", [], [], {})
 
 
 @pytest.mark.parametrize(
@@ -297,13 +306,13 @@ def test_a_process_that_is_too_late_reverts_what_it_has_done(
         wait_for((tmp_path / "begun").exists, "its begin")
         network_faults.wait_until_in_effect(node, began)
 
-    monkeypatch.setattr(inside, "command", lambda _module: ["sh", "-c", script])
+    monkeypatch.setattr(inside, "module_command", lambda _module: ["sh", "-c", script])
     monkeypatch.setattr(inside, "_REVERT_S", 0.05 if stubborn else 30)
     monkeypatch.setattr(network_faults, "START_S", 0.05)
     monkeypatch.setattr(inside, "wait_until_in_effect", too_late)
     monkeypatch.setattr("lab.backends.local.processes.subprocess.Popen", Noted)
     with pytest.raises(LabError, match="node tf2: the fault did not take hold within"):
-        inside.disturb("tf2", enter, [], {})
+        inside.inject_fault("tf2", enter, [], {})
     assert codes[-1] == -ends_by
     if at_the_end:
         wait_for((tmp_path / "reverted").exists, "its revert")
@@ -313,8 +322,8 @@ def test_a_process_that_holds_needs_its_caller_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = f"echo holds; sleep 0.2; touch {tmp_path}/over"
-    monkeypatch.setattr(inside, "command", lambda _module: ["sh", "-c", script])
-    inside.disturb("tf2", [], [], {})
+    monkeypatch.setattr(inside, "module_command", lambda _module: ["sh", "-c", script])
+    inside.inject_fault("tf2", [], [], {})
     wait_for((tmp_path / "over").exists, "its end")
 
 
@@ -383,9 +392,9 @@ def with_sidecar(made: Sidecar, *containers: dict[str, Any]) -> tuple[ComposeEnv
 def test_a_container_beside_the_anchor_does_it() -> None:
     made = Sidecar(b"eth0 is off the network for 5 s\n", b"a warning\n")
     environment, asked = with_sidecar(made, an_anchor(), inspected())
-    environment.disturb("tf3", ["cut:5s"])
+    environment.inject_network_fault("tf3", ["cut:5s"])
     assert made.did == ["start", "close"]
-    assert asked["command"] == ["python", "-m", "lab.task.netfault", "cut:5s"]
+    assert asked["command"] == ["python", "-m", "lab.task.probes.netfault", "cut:5s"]
     assert asked["network_mode"] == "container:a11c0e"
     assert (asked["cap_drop"], asked["cap_add"]) == (["ALL"], ["NET_ADMIN"])
     assert asked["environment"] == {"LAB_LINK_RATE_BITS": "8000"}
@@ -398,7 +407,7 @@ def test_a_container_that_is_refused_by_its_kernel() -> None:
     made = Sidecar(b"", b"error: this kernel has no netem; load it\n")
     environment, _ = with_sidecar(made, an_anchor(), inspected())
     with pytest.raises(LabError, match=r"^node tf3: this kernel has no netem; load it$"):
-        environment.disturb("tf3", ["link:delay=5us,5s"])
+        environment.inject_network_fault("tf3", ["link:delay=5us,5s"])
 
 
 def test_a_container_that_could_not_be_started_is_removed() -> None:
@@ -410,7 +419,7 @@ def test_a_container_that_could_not_be_started_is_removed() -> None:
 
     made.start = refuse  # type: ignore[method-assign]
     with pytest.raises(LabError, match="disturbing node tf3: no Docker engine answers"):
-        environment.disturb("tf3", ["cut:5s"])
+        environment.inject_network_fault("tf3", ["cut:5s"])
     assert made.did == ["stop", "remove"]
 
 
@@ -421,7 +430,7 @@ def test_a_container_that_says_nothing_is_ended() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(network_faults, "START_S", 0.05)
         with pytest.raises(LabError, match=r"^node tf3: the fault did not take hold within 0"):
-            environment.disturb("tf3", ["cut:5s"])
+            environment.inject_network_fault("tf3", ["cut:5s"])
     # Stopped before it is removed: what is killed leaves the node as it is.
     assert made.did == ["start", "stop", "remove"]
 
@@ -436,7 +445,7 @@ def test_a_container_whose_caller_is_interrupted_reverts_what_it_has_done() -> N
 
     made.start = interrupt  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        environment.disturb("tf3", ["cut:5s"])
+        environment.inject_network_fault("tf3", ["cut:5s"])
     assert made.did == ["start", "stop", "remove"]
 
 
@@ -450,7 +459,7 @@ def test_a_container_whose_caller_is_interrupted_reverts_what_it_has_done() -> N
 def test_a_node_that_does_not_run(node: str, state: dict[str, Any], words: str) -> None:
     environment, _ = with_sidecar(Sidecar(b"", b""), an_anchor(**state), inspected())
     with pytest.raises(LabError, match=words):
-        environment.disturb(node, ["cut:5s"])
+        environment.inject_network_fault(node, ["cut:5s"])
 
 
 def test_faults_end_before_an_environment_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,17 +471,17 @@ def test_faults_end_before_an_environment_is_removed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         engine, "for_each", lambda _doing, found, action: [action(each) for each in found]
     )
-    calm(engine, "mnist")
+    end_faults(engine, "mnist")
     assert made.did == ["stop", "stop"]
     assert left == []
     # One that never ran is neither stopped nor waited for.
     never = Sidecar(b"", b"")
     never.status = "created"
     left = [[never, made], [never, made], [never]]
-    calm(engine, "mnist")
+    end_faults(engine, "mnist")
     assert (made.did, never.did) == (["stop"] * 3, [])
     left = [[never], [never]]
-    calm(engine, "mnist")
+    end_faults(engine, "mnist")
     assert (never.did, left) == ([], [])
 
 
@@ -487,10 +496,12 @@ def test_the_volume_of_containers_is_told() -> None:
 
             return SimpleNamespace(call=call)
 
-    Listening(an_engine(), "mnist").tell("r1", "kill worker-1")
+    Listening(an_engine(), "mnist").inject_fault("r1", "kill worker-1")
     assert asked == [("fault", "r1", "kill worker-1")]
 
 
 def test_the_module_is_there_under_its_name() -> None:
-    done = subprocess.run(command(MODULE), env=environ(), capture_output=True, check=False)
+    done = subprocess.run(
+        module_command(MODULE), env=base_environ(), capture_output=True, check=False
+    )
     assert (done.returncode, done.stderr[:12]) == (2, b"error: usage")

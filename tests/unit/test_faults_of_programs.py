@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.task import control
-from lab.task.child import Program
-from lab.task.control import submit
-from lab.task.disturbance import Brake, Disturbances
-from lab.task.protocol import Request, RunSpec, Volume
+from lab.task.agent.fault_injection import FaultInjector, Throttle
+from lab.task.agent.process import ChildProcess
+from lab.task.protocol import Request, RunSpec, Volume, control
+from lab.task.protocol.control import submit
 from tests.agents import wait_for
 
 
@@ -52,7 +51,7 @@ def volume(tmp_path: Path) -> Volume:
     return made
 
 
-Make = Callable[..., Disturbances]
+Make = Callable[..., FaultInjector]
 
 
 @pytest.fixture
@@ -60,8 +59,8 @@ def make(volume: Volume) -> Iterator[Make]:
     """Makes the disturbances of worker-1 on tf2; no thread of theirs outlives the test."""
     made = []
 
-    def one(*texts: str, task: str = "worker-1", **more: Callable[[], float]) -> Disturbances:
-        made.append(Disturbances(texts, task=task, node="tf2", volume=volume, run_id="r1", **more))
+    def one(*texts: str, task: str = "worker-1", **more: Callable[[], float]) -> FaultInjector:
+        made.append(FaultInjector(texts, task=task, node="tf2", volume=volume, run_id="r1", **more))
         return made[-1]
 
     yield one
@@ -71,17 +70,17 @@ def make(volume: Volume) -> Iterator[Make]:
 
 
 @pytest.fixture
-def sleeper(tmp_path: Path) -> Iterator[Program]:
-    program = Program([sys.executable, "-c", "while True: pass"], {}, tmp_path)
+def sleeper(tmp_path: Path) -> Iterator[ChildProcess]:
+    program = ChildProcess([sys.executable, "-c", "while True: pass"], {}, tmp_path)
     yield program
     program.reap()
 
 
-def state(program: Program) -> str:
+def state(program: ChildProcess) -> str:
     return Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def cpu_s(program: Program) -> float:
+def cpu_s(program: ChildProcess) -> float:
     fields = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
@@ -135,14 +134,14 @@ def test_network_faults_are_put_on_record_when_the_helper_tells(make: Make, volu
     faulty = make("cut:5s tf2", monotonic=clock)
     assert faulty.step(None, 1.0, None) == []
     control.inject_fault(volume, "r1", "cut:5s tf2")
-    assert faulty.under == ""
+    assert faulty.current_fault == ""
     assert faulty.step(None, 1.0, None) == ["fault: cut:5s tf2"]
     clock.now += 4.9
     assert faulty.step(None, 6.0, None) == []
-    assert faulty.under == "is under the fault cut:5s tf2"
+    assert faulty.current_fault == "is under the fault cut:5s tf2"
     clock.now += 0.2
     assert faulty.step(None, 6.1, None) == ["fault over: cut:5s tf2"]
-    assert faulty.under == ""
+    assert faulty.current_fault == ""
 
 
 def test_what_is_no_fault_is_left_out_aloud(make: Make, volume: Volume) -> None:
@@ -167,7 +166,7 @@ def test_a_look_costs_one_stat_where_nothing_was_told(
         reads.append(folder)
         return control.injected_faults(folder)
 
-    monkeypatch.setattr("lab.task.disturbance.injected_faults", counted)
+    monkeypatch.setattr("lab.task.agent.fault_injection.injected_faults", counted)
     faulty = make()
     faulty.step(None, 1.0, None)
     assert reads == []
@@ -185,13 +184,13 @@ def test_a_look_costs_one_stat_where_nothing_was_told(
 # ---- What they do to a real program
 
 
-def test_a_program_is_killed_or_told_to_end(make: Make, sleeper: Program) -> None:
+def test_a_program_is_killed_or_told_to_end(make: Make, sleeper: ChildProcess) -> None:
     make("kill worker-1").step(sleeper, 1.0, None)
     wait_for(sleeper.ended, "the program's end")
     assert sleeper.reap() == -signal.SIGKILL
 
 
-def test_a_pause_stops_the_program_and_is_over_by_itself(make: Make, sleeper: Program) -> None:
+def test_a_pause_stops_the_program_and_is_over_by_itself(make: Make, sleeper: ChildProcess) -> None:
     faulty = make("pause:0.5s worker-1")
     began = time.monotonic()
     assert faulty.step(sleeper, 1.0, None) == ["fault: pause:0.5s worker-1"]
@@ -202,7 +201,7 @@ def test_a_pause_stops_the_program_and_is_over_by_itself(make: Make, sleeper: Pr
     wait_for(lambda: faulty.step(sleeper, 2.0, None) == ["fault over: pause:0.5s worker-1"], "said")
 
 
-def test_a_paused_program_hears_that_it_is_to_end(make: Make, sleeper: Program) -> None:
+def test_a_paused_program_hears_that_it_is_to_end(make: Make, sleeper: ChildProcess) -> None:
     clock = Clock()
     faulty = make("pause:60s worker-1", monotonic=clock)
     faulty.step(sleeper, 1.0, None)
@@ -214,7 +213,7 @@ def test_a_paused_program_hears_that_it_is_to_end(make: Make, sleeper: Program) 
     assert faulty.step(sleeper, 99.0, None) == []  # a pause that was broken off is not over
 
 
-def test_a_slowed_program_gets_its_share(make: Make, sleeper: Program) -> None:
+def test_a_slowed_program_gets_its_share(make: Make, sleeper: ChildProcess) -> None:
     faulty = make("slow:0.2,60s worker-1")
     faulty.step(sleeper, 1.0, None)
     before = cpu_s(sleeper)
@@ -226,7 +225,7 @@ def test_a_slowed_program_gets_its_share(make: Make, sleeper: Program) -> None:
 
 def test_a_slowed_program_runs_for_its_share_of_each_period() -> None:
     victim, clock = Victim(), Clock()
-    brake = Brake(victim, clock)
+    brake = Throttle(victim, clock)
     brake._holds = [(clock.now + 60.0, 0.2)]
     brake._began = clock.now
     ran_s = 0.0
@@ -259,7 +258,7 @@ def test_a_pause_holds_although_the_program_is_slowed(make: Make) -> None:
 def test_nothing_is_sent_once_it_is_released() -> None:
     for _ in range(200):
         victim = Victim()
-        brake = Brake(victim)
+        brake = Throttle(victim)
         brake.hold(60.0, 0.5)
         brake.release()
         after = list(victim.got)
@@ -271,7 +270,7 @@ def test_nothing_is_sent_once_it_is_released() -> None:
 
 def test_a_program_that_has_ended_is_let_alone() -> None:
     victim = Victim()
-    brake = Brake(victim)
+    brake = Throttle(victim)
     victim.has_ended = True
     brake.hold(60.0)
     wait_for(lambda: brake._thread is None, "the brake's end")
@@ -289,7 +288,7 @@ def test_the_next_program_is_held_up_by_a_brake_of_its_own(make: Make) -> None:
 
 
 def test_no_process_is_stopped_that_took_the_place_of_the_program(
-    make: Make, sleeper: Program
+    make: Make, sleeper: ChildProcess
 ) -> None:
     """A reaped id may be another's; here nobody's, so that a signal to it would be an error."""
     faulty = make("slow:0.5,60s worker-1")

@@ -9,11 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.task import control
-from lab.task.control import NoSuchRun, submit
-from lab.task.faults import Fault, Kind, due, hits, later, parse, parse_all, resolve, resolve_all
-from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.when import When
+from lab.task.protocol import Request, RunSpec, Volume, control
+from lab.task.protocol.control import NoSuchRun, submit
+from lab.task.protocol.faults import (
+    Fault,
+    Kind,
+    concerns,
+    due,
+    parse,
+    parse_all,
+    relative_to_now,
+    resolve,
+    resolve_all,
+)
+from lab.task.protocol.trigger import Trigger
 
 PLACES = {"ps-0": "tf1", "worker-0": "tf1", "worker-1": "tf2"}
 
@@ -22,11 +31,11 @@ PLACES = {"ps-0": "tf1", "worker-0": "tf1", "worker-1": "tf2"}
     ("text", "fault"),
     [
         ("kill worker-1", Fault(Kind.KILL, "worker-1")),
-        ("stop tf2 after 5s", Fault(Kind.STOP, "tf2", When(seconds=5))),
+        ("stop tf2 after 5s", Fault(Kind.STOP, "tf2", Trigger(seconds=5))),
         ("pause:1m30s ps-0", Fault(Kind.PAUSE, "ps-0", seconds=90)),
         (
             "pause:10s worker-1 after 20,900 steps",
-            Fault(Kind.PAUSE, "worker-1", When(steps=20_900), seconds=10),
+            Fault(Kind.PAUSE, "worker-1", Trigger(steps=20_900), seconds=10),
         ),
         ("slow:0.3 worker-1", Fault(Kind.SLOW, "worker-1", seconds=30, share=0.3)),
         ("slow:.25,7s worker-1", Fault(Kind.SLOW, "worker-1", seconds=7, share=0.25)),
@@ -42,7 +51,7 @@ PLACES = {"ps-0": "tf1", "worker-0": "tf1", "worker-1": "tf2"}
             "  kill   worker-1 at random between 1s and 2m seed 42 ",
             Fault(Kind.KILL, "worker-1", between=(1, 120), seed=42),
         ),
-        ("kill random after 5s seed 0", Fault(Kind.KILL, "random", When(seconds=5), seed=0)),
+        ("kill random after 5s seed 0", Fault(Kind.KILL, "random", Trigger(seconds=5), seed=0)),
     ],
 )
 def test_what_can_be_written(text: str, fault: Fault) -> None:
@@ -106,8 +115,8 @@ def test_several_faults() -> None:
 TIMES = st.integers(1, 36_000).map(lambda tenths: tenths / 10)
 MOMENTS = st.one_of(
     st.none(),
-    st.builds(When, seconds=TIMES),
-    st.builds(When, steps=st.integers(0, 10**9)),
+    st.builds(Trigger, seconds=TIMES),
+    st.builds(Trigger, steps=st.integers(0, 10**9)),
 )
 TARGETS = st.sampled_from(["random", "worker-1", "tf2"])
 SEEDS = st.one_of(st.none(), st.integers(0, 2**31))
@@ -184,10 +193,10 @@ def test_network_faults_name_a_node() -> None:
 
 
 def test_whom_a_fault_hits() -> None:
-    assert hits(parse("kill tf1"), "worker-0", "tf1")
-    assert hits(parse("kill worker-0"), "worker-0", "tf1")
-    assert not hits(parse("kill worker-0"), "ps-0", "tf1")
-    assert not hits(parse("kill random"), "ps-0", "tf1")
+    assert concerns(parse("kill tf1"), "worker-0", "tf1")
+    assert concerns(parse("kill worker-0"), "worker-0", "tf1")
+    assert not concerns(parse("kill worker-0"), "ps-0", "tf1")
+    assert not concerns(parse("kill random"), "ps-0", "tf1")
 
 
 def test_when_a_fault_is_due() -> None:
@@ -198,9 +207,11 @@ def test_when_a_fault_is_due() -> None:
 
 
 def test_seconds_that_count_from_now() -> None:
-    assert later(parse("kill worker-1 after 5s"), 7.26).text == "kill worker-1 after 12.3s"
+    assert (
+        relative_to_now(parse("kill worker-1 after 5s"), 7.26).text == "kill worker-1 after 12.3s"
+    )
     for text in ("kill worker-1", "kill worker-1 after 500 steps"):
-        assert later(parse(text), 7.26).text == text
+        assert relative_to_now(parse(text), 7.26).text == text
 
 
 # ---- On the volume

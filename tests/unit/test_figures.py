@@ -21,12 +21,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 from PIL import Image
 
-from lab.figures import cluster, loss, progress, series, staleness, style, throughput, waiting
-from lab.figures.charts import CHARTS
-from lab.figures.shape import of_run, topology_of
-from lab.figures.trace import Mark, Trace, from_first_step, samples_of, steps_of
+from lab.plots import cluster, loss, progress, smoothing, staleness, style, throughput, wait_time
+from lab.plots.data import Mark, Trace, from_first_step, samples_of, steps_of
+from lab.plots.registry import CHARTS
+from lab.plots.shape import of_run, topology_of
 from lab.records import FIELDS
-from lab.run.frame import records_frame
+from lab.run.dataframe import records_frame
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.statistics import mean_with_ci
@@ -50,7 +50,7 @@ def info(experiment: str = "async", **changes: Any) -> RunInfo:
 
 
 def records(*rows: Mapping[str, Any]) -> pd.DataFrame:
-    """Records as `lab.run.frame` gives them."""
+    """Records as `lab.run.dataframe` gives them."""
     columns = ["task", *FIELDS]
     frame = pd.DataFrame([{"kind": "step", "attempt": 0, **row} for row in rows], columns=columns)
     numbers = [name for name, kind in FIELDS.items() if kind is not str]
@@ -91,9 +91,9 @@ def texts(figure: Figure | None) -> str:
 def test_a_smoothed_line_does_not_lag_and_keeps_a_straight_line() -> None:
     straight = np.arange(100.0)
     middle = slice(2, -2)
-    assert series.smoothed(straight)[middle] == pytest.approx(straight[middle])
-    assert series.window_for(1000) == 41
-    assert series.window_for(3) == 5
+    assert smoothing.smoothed(straight)[middle] == pytest.approx(straight[middle])
+    assert smoothing.window_for(1000) == 41
+    assert smoothing.window_for(3) == 5
 
 
 def test_the_interval_is_students() -> None:
@@ -105,24 +105,24 @@ def test_the_interval_is_students() -> None:
 
 def test_rates_add_up_to_what_was_made() -> None:
     seconds = np.array([0.0, 1.0, 2.0, 10.0])
-    middles, rates = series.rates(seconds, np.array([0.0, 30.0, 20.0, 80.0]))
+    middles, rates = smoothing.rates(seconds, np.array([0.0, 30.0, 20.0, 80.0]))
     assert (rates >= 0).all()
     assert (rates * np.diff(np.linspace(0, 10, 5))).sum() == pytest.approx(80)
     assert middles[0] == 1.25
-    assert len(series.rates(np.array([1.0]), np.array([1.0]))[0]) == 0
+    assert len(smoothing.rates(np.array([1.0]), np.array([1.0]))[0]) == 0
 
 
 def test_a_mean_over_runs_is_taken_where_all_have_values() -> None:
     one = np.array([0.0, 10.0]), np.array([0.0, 10.0])
     two = np.array([5.0, 20.0]), np.array([7.0, 22.0])
-    found = series.together([one, two])
+    found = smoothing.mean_curve([one, two])
     assert found is not None
     x, mean, half = found
     assert (x[0], x[-1]) == (5, 10)
     assert mean == pytest.approx(x + 1)
     assert half == pytest.approx(12.7062, abs=1e-3)  # t of one degree of freedom, times 1
-    assert series.together([one]) is None
-    assert series.together([one, (np.array([11.0, 12.0]), np.array([0.0, 0.0]))]) is None
+    assert smoothing.mean_curve([one]) is None
+    assert smoothing.mean_curve([one, (np.array([11.0, 12.0]), np.array([0.0, 0.0]))]) is None
 
 
 def test_images_are_those_of_all_workers_and_of_all_attempts() -> None:
@@ -268,14 +268,14 @@ def test_a_diverged_loss_has_a_line_and_a_sentence() -> None:
         f"From step {step} on, no loss of worker-0 can be drawn (dotted line): it is NaN,"
         " infinite, huge or missing."
     )
-    assert sentence in loss.see([run])
-    assert not any("worker-1" in each for each in loss.see([run]))
+    assert sentence in loss.describe([run])
+    assert not any("worker-1" in each for each in loss.describe([run]))
     figure = loss.draw([run])
     assert figure is not None
     for axes in figure.axes:
         dotted = [line for line in axes.get_lines() if line.get_linestyle() == ":"]
         assert len(dotted) == 1
-    assert loss.see([two_workers()]) == loss.see([two_workers()])[:1]
+    assert loss.describe([two_workers()]) == loss.describe([two_workers()])[:1]
 
 
 def test_a_diverged_loss_among_several_runs() -> None:
@@ -292,7 +292,7 @@ def test_a_diverged_loss_among_several_runs() -> None:
         figure = loss.draw(runs)
         assert figure is not None
         style.png(figure)
-    said = [each for each in loss.see(runs) if "dotted" in each]
+    said = [each for each in loss.describe(runs) if "dotted" in each]
     assert len(said) == 1
     assert f"From step {rows[12]['global_step']:,} on, no loss of worker-0 of a can" in said[0]
     for axes in figure.axes:
@@ -306,7 +306,7 @@ def test_a_diverged_loss_without_global_steps() -> None:
         del row["global_step"]
     rows[-1]["loss"] = float("inf")
     run = trace(*rows)
-    assert "From the dotted line on" in " ".join(loss.see([run]))
+    assert "From the dotted line on" in " ".join(loss.describe([run]))
     assert loss.draw([run]) is not None
 
 
@@ -335,8 +335,8 @@ def test_points_are_thinned_and_the_page_says_so() -> None:
     assert figure is not None
     points = figure.axes[0].get_lines()[0]
     assert len(np.asarray(points.get_xdata())) == 1334
-    assert "each 3rd is drawn" in loss.read([run])
-    assert "is drawn" not in loss.read([two_workers()])
+    assert "each 3rd is drawn" in loss.caption([run])
+    assert "is drawn" not in loss.caption([two_workers()])
 
 
 def test_many_points_hide_no_line() -> None:
@@ -363,29 +363,29 @@ def test_each_worker_has_its_own_line_of_steps() -> None:
     assert figure is not None
     ends = [float(np.max(line.get_ydata())) for line in figure.axes[1].get_lines()]
     assert ends == [200, 100]
-    assert "worker-0's" in progress.see([two_workers()])[0]
+    assert "worker-0's" in progress.describe([two_workers()])[0]
 
 
 def test_a_slowed_worker_begins_with_the_others() -> None:
     """Its first record stands behind as many steps as theirs, and so comes later."""
     slowed = [{**row, "time_unix": ZERO + 5 * n, "step_time_s": 0.5}
               for n, row in enumerate(steps("worker-1"), 1)]  # fmt: skip
-    together = progress.see([trace(*steps("worker-0"), *slowed)])[0]
+    together = progress.describe([trace(*steps("worker-0"), *slowed)])[0]
     assert together.startswith("All workers begin together; the first record comes 1.0 s after")
     late = [{**row, "time_unix": row["time_unix"] + 3} for row in steps("worker-1")]
-    joins = progress.see([trace(*steps("worker-0"), *late)])[0]
+    joins = progress.describe([trace(*steps("worker-0"), *late)])[0]
     assert joins.startswith("worker-1 begins 3.0 s after worker-0; ")
     untold = [{**row, "step_time_s": None} for row in steps("worker-0") + late]
-    recorded = progress.see([trace(*untold)])[0]
+    recorded = progress.describe([trace(*untold)])[0]
     assert recorded.startswith("worker-1 has its first record 3.0 s after worker-0; ")
-    assert progress.see([trace(*steps("worker-0"))])[0].startswith("The first record comes")
+    assert progress.describe([trace(*steps("worker-0"))])[0].startswith("The first record comes")
 
 
 def test_a_single_record_of_each_worker_is_no_course() -> None:
     run = trace(*steps("worker-0", 1), *steps("worker-1", 1))
     assert throughput.draw([run]) is None
     assert throughput.draw([run, run]) is None
-    assert loss.see([run]) == ["The loss is 8; no worker has a second record."]
+    assert loss.describe([run]) == ["The loss is 8; no worker has a second record."]
     beside = throughput.draw([run, two_workers()])
     assert beside is not None
     assert len(beside.axes[0].get_lines()) == 1
@@ -400,7 +400,7 @@ def test_a_pace_that_hardly_varies_lies_below_the_edge() -> None:
 def test_a_figure_with_marks_says_what_they_are() -> None:
     marks = tuple(Mark("worker-0", "fault", f"kill {n}", n) for n in range(1, 8))
     run = two_workers(marks=marks[:2])
-    for draw in (loss.draw, progress.draw, throughput.draw, waiting.draw):
+    for draw in (loss.draw, progress.draw, throughput.draw, wait_time.draw):
         assert "1  worker-0, fault: kill 1\n2  worker-0, fault: kill 2" in texts(draw([run]))
         assert "faults, late starts and new starts" in texts(draw([two_workers(marks=marks)]))
     assert "mean" in texts(staleness.draw([run]))
@@ -445,23 +445,23 @@ def test_cards_are_drawn_where_they_were_sampled() -> None:
     assert len(figure.axes) == 2
     (line,) = figure.axes[1].get_lines()
     assert np.asarray(line.get_ydata()) == pytest.approx(25)
-    assert "sampled" not in " ".join(throughput.see([two_workers(samples=sampled)]))
+    assert "sampled" not in " ".join(throughput.describe([two_workers(samples=sampled)]))
     bare = throughput.draw([two_workers()])
     assert bare is not None
     assert len(bare.axes) == 1
-    assert "No card was sampled" in " ".join(throughput.see([two_workers()]))
+    assert "No card was sampled" in " ".join(throughput.describe([two_workers()]))
 
 
 def test_waiting_is_drawn_as_its_share() -> None:
     run = trace(*steps("worker-0", wait_time_s=0.025), *steps("worker-1"))
-    assert "worker-0 waits 25% of a step's 100 ms" in waiting.see([run])[0]
-    figure = waiting.draw([run])
+    assert "worker-0 waits 25% of a step's 100 ms" in wait_time.describe([run])[0]
+    figure = wait_time.draw([run])
     assert figure is not None
     drawn = [polygon.get_paths()[0].get_extents().height for polygon in figure.axes[0].collections]
     assert sorted(round(height, 3) for height in drawn)[-3:] == [0.2, 0.6, 0.8]
     assert "waits for others" in texts(figure)
-    assert "waits for others" not in texts(waiting.draw([two_workers()]))
-    assert waiting.see([two_workers()])[0].startswith("Nobody waits")
+    assert "waits for others" not in texts(wait_time.draw([two_workers()]))
+    assert wait_time.describe([two_workers()])[0].startswith("Nobody waits")
 
 
 def strip(axes: Axes, row: int) -> list[tuple[str, float, float]]:
@@ -482,7 +482,7 @@ def test_a_paused_worker_stands_still_in_its_strip() -> None:
     slow = Mark("worker-1", "fault", "slow:0.5,2s worker-1", 5.0, 7.0)
     rows = steps("worker-0", 4) + steps("worker-1", 8)
     rows += [{**row, "step_time_s": 0.4} for row in steps("worker-0", 8)[7:]]
-    figure = waiting.draw([trace(*rows, marks=(pause, slow))])
+    figure = wait_time.draw([trace(*rows, marks=(pause, slow))])
     assert figure is not None
     assert (style.PALE, 5, 7) in strip(figure.axes[0], 1)
     assert (style.PALE, 5, 7) not in strip(figure.axes[0], 0)
@@ -491,7 +491,7 @@ def test_a_paused_worker_stands_still_in_its_strip() -> None:
 def test_a_gap_that_is_shorter_than_a_step_is_no_seam() -> None:
     rows = [{**row, "step_time_s": 0.095} for row in steps("worker-0", 6)]
     late = [{**row, "time_unix": row["time_unix"] + 4} for row in steps("worker-0", 8)[6:]]
-    lefts, widths, _ = waiting._boxes(trace(*rows, *late), "worker-0")
+    lefts, widths, _ = wait_time._boxes(trace(*rows, *late), "worker-0")
     assert lefts == pytest.approx([0.05, 1, 2, 3, 4, 5, 10, 11])
     assert widths[1:] == pytest.approx(1)
 
@@ -499,19 +499,21 @@ def test_a_gap_that_is_shorter_than_a_step_is_no_seam() -> None:
 def test_groups_whose_steps_tell_no_time_have_no_row() -> None:
     ring = trace(*steps("worker-0", step_time_s=float("nan")), group="ring", label="ring")
     runs = [two_workers(), ring]
-    figure = waiting.draw(runs)
+    figure = wait_time.draw(runs)
     assert figure is not None
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["async"]
-    assert waiting.see(runs)[-1] == "ring: not drawn, no record holds the time of a step."
+    assert wait_time.describe(runs)[-1] == "ring: not drawn, no record holds the time of a step."
     waits = trace(*steps("worker-0", wait_time_s=0.01))
-    assert waiting.see([waits, ring])[-1] == waiting.see(runs)[-1]
+    assert wait_time.describe([waits, ring])[-1] == wait_time.describe(runs)[-1]
 
 
 def test_a_run_without_a_step_is_in_no_mean_of_waiting() -> None:
     good = trace(*steps("worker-0", wait_time_s=0.025), label="good")
     failed = trace(label="failed")
-    assert waiting.see([good, failed]) == waiting.see([good, replace(good, label="more")])
-    figure = waiting.draw([good, failed])
+    assert wait_time.describe([good, failed]) == wait_time.describe(
+        [good, replace(good, label="more")]
+    )
+    figure = wait_time.draw([good, failed])
     assert figure is not None
     widths = [bar.get_width() for bar in figure.axes[0].patches]
     assert sum(widths) == pytest.approx(100)  # ms
@@ -520,11 +522,11 @@ def test_a_run_without_a_step_is_in_no_mean_of_waiting() -> None:
 def test_boxes_that_are_too_many_are_joined_by_their_time() -> None:
     wide = np.tile([1.0, 3.0], 2000)
     left = np.cumsum(wide) - wide
-    lefts, widths, shares = waiting.joined(left, wide, np.tile([1.0, 0.0], 2000))
+    lefts, widths, shares = wait_time.joined(left, wide, np.tile([1.0, 0.0], 2000))
     assert len(lefts) == 1000
     assert widths.sum() == pytest.approx(wide.sum())
     assert shares == pytest.approx(0.25)
-    assert len(waiting.joined(left[:9], wide[:9], wide[:9])[0]) == 9
+    assert len(wait_time.joined(left[:9], wide[:9], wide[:9])[0]) == 9
 
 
 def test_a_histogram_counts_every_step() -> None:
@@ -572,7 +574,7 @@ def test_a_name_that_begins_with_an_underscore_is_in_the_legend() -> None:
 
 
 def test_looks_differ_by_more_than_colour() -> None:
-    looks = [style.look(number) for number in range(28)]
+    looks = [style.line_style(number) for number in range(28)]
     assert len(set(looks)) == 28
     assert len({(each.line, each.marker) for each in looks[:7]}) == 7
 

@@ -17,7 +17,16 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.cli.arguments import Flag, Kind, Rest, Switch, Word, Words, check, parameters
+from lab.cli.arguments import (
+    Argument,
+    Arguments,
+    Flag,
+    ParameterKind,
+    ProgramArguments,
+    Switch,
+    check,
+    parameters,
+)
 from lab.cli.registry import COMMANDS
 from tests.unit.test_cli import CLUSTER, environ, lab, make_run, on_a_terminal, refused
 
@@ -78,7 +87,7 @@ def needed(name: str, flag: str = "") -> list[str]:
     words = [
         next(iter(getattr(getattr(each.kind, "parse", None), "choices", ("x",))))
         for each in known
-        if isinstance(each.kind, Word | Words)
+        if isinstance(each.kind, Argument | Arguments)
     ]
     flags = [each.flag for each in known if isinstance(each.kind, Flag) and each.flag != flag]
     return [*words, *(f"--{each}=workers=1,2" for each in flags)]
@@ -117,20 +126,20 @@ def test_every_command_refuses_a_flag_that_it_does_not_have(said: Said, name: st
 
 
 def takes_any_number(name: str) -> bool:
-    return any(isinstance(each.kind, Words) for each in parameters(FUNCTIONS[name]))
+    return any(isinstance(each.kind, Arguments) for each in parameters(FUNCTIONS[name]))
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if not takes_any_number(name)])
 def test_every_command_refuses_an_unexpected_argument(said: Said, name: str) -> None:
-    places = [each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Word)]
+    places = [each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Argument)]
     line = said(name, *(["x"] * len(places)), "stray")
     assert f"unexpected argument 'stray' for `lab {name}`" in line
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if takes_any_number(name)])
 def test_a_command_that_takes_any_number_of_words_gets_all_of_them(name: str) -> None:
-    (several,) = (each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Words))
-    places = [each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Word)]
+    (several,) = (each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Arguments))
+    places = [each for each in parameters(FUNCTIONS[name]) if isinstance(each.kind, Argument)]
     texts = check(name, FUNCTIONS[name], [*["x"] * len(places), "a", "last", "b c"])
     assert json.loads(texts[several.name]) == ["a", "last", "b c"]
 
@@ -341,11 +350,11 @@ def test_every_parameter_is_keyword_only_and_annotated(name: str) -> None:
     for parameter in signature.parameters.values():
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
     for parameter in parameters(FUNCTIONS[name]):
-        assert isinstance(parameter.kind, Kind)
+        assert isinstance(parameter.kind, ParameterKind)
         assert parameter.kind.help
         if isinstance(parameter.kind, Switch):
             assert parameter.default is False
-        if isinstance(parameter.kind, Rest):
+        if isinstance(parameter.kind, ProgramArguments):
             assert parameter.default == ()
 
 

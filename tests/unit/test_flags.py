@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.flags import parse, training_flags
+from lab.task.sdk.flags import parse, training_flags
 
 CLUSTER = ["--job_name=worker", "--task_index=1", "--ps_hosts=tf1:2222"]
 WORKERS = "--worker_hosts=tf2:2222,tf3:2222"

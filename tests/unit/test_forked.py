@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.local import nursery as local
+from lab.backends.local import forkserver as local
 from lab.backends.local.state import EnvironmentRecord, Isolation, TaskRecord
-from lab.backends.local.state import Place as LocalPlace
-from lab.backends.process import Identity
-from lab.task.forked import Cradle, HungUp, Refused, hear, tell
-from lab.task.place import Place
+from lab.backends.local.state import StateDir as LocalPlace
+from lab.backends.process import ProcessHandle
+from lab.task.agent.agent_config import AgentConfig
+from lab.task.agent.fork_client import ConnectionClosed, ForkClient, ForkRefused, receive, send
+from lab.task.agent.launcher import Launcher
 from lab.task.protocol import Request, RunSpec
-from lab.task.starter import Starter
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -32,9 +32,9 @@ def pair() -> Iterator[Pair]:
 
 def test_a_message_comes_with_its_descriptor(pair: Pair) -> None:
     reading, writing = os.pipe()
-    tell(pair[0], {"word": "ä" * 20_000}, writing)
+    send(pair[0], {"word": "ä" * 20_000}, writing)
     os.close(writing)
-    message, descriptor = hear(pair[1])
+    message, descriptor = receive(pair[1])
     assert message == {"word": "ä" * 20_000}
     assert descriptor is not None
     os.write(descriptor, b"x")
@@ -47,51 +47,51 @@ def test_a_message_comes_with_its_descriptor(pair: Pair) -> None:
 def test_a_side_that_goes_in_the_middle_has_hung_up(pair: Pair, said: bytes) -> None:
     pair[0].sendall(said)
     pair[0].close()
-    with pytest.raises(HungUp):
-        hear(pair[1])
+    with pytest.raises(ConnectionClosed):
+        receive(pair[1])
 
 
 def test_nonsense_is_a_hang_up(pair: Pair) -> None:
     pair[0].sendall(b"\0\0\0\1{")
-    with pytest.raises(HungUp):
-        hear(pair[1])
+    with pytest.raises(ConnectionClosed):
+        receive(pair[1])
 
 
 def test_a_cradle_that_has_gone_refuses(pair: Pair, tmp_path: Path) -> None:
-    cradle = Cradle(pair[0])
+    cradle = ForkClient(pair[0])
     assert not cradle.is_settled()
     assert cradle.wakes == (pair[0].fileno(),)
-    tell(pair[1], {"why_not": None})
+    send(pair[1], {"why_not": None})
     assert cradle.is_settled()
-    assert (cradle.wakes, cradle.why_not) == ((), None)
+    assert (cradle.wakes, cradle.unavailable_reason) == ((), None)
     pair[1].close()
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(2):
-        with pytest.raises(Refused, match="the nursery has gone"):
-            cradle.bear(["python"], {}, tmp_path)
+        with pytest.raises(ForkRefused, match="the nursery has gone"):
+            cradle.spawn(["python"], {}, tmp_path)
     assert len(list(Path("/proc/self/fd").iterdir())) == before - 1  # its own end
 
 
 def test_a_cradle_is_asked_for_nothing_before_its_greeting(pair: Pair, tmp_path: Path) -> None:
-    cradle = Cradle(pair[0])
-    with pytest.raises(Refused, match="the import is under way"):
-        cradle.bear(["python"], {}, tmp_path)
-    tell(pair[1], {"why_not": None})
+    cradle = ForkClient(pair[0])
+    with pytest.raises(ForkRefused, match="the import is under way"):
+        cradle.spawn(["python"], {}, tmp_path)
+    send(pair[1], {"why_not": None})
     assert cradle.is_settled()  # the greeting was not taken for an answer
 
 
 def test_a_cradle_that_refuses_says_why(pair: Pair, tmp_path: Path) -> None:
-    cradle = Cradle(pair[0])
-    tell(pair[1], {"why_not": None})
-    tell(pair[1], {"why_not": "it has another A"})
+    cradle = ForkClient(pair[0])
+    send(pair[1], {"why_not": None})
+    send(pair[1], {"why_not": "it has another A"})
     assert cradle.is_settled()
-    with pytest.raises(Refused, match="it has another A"):
-        cradle.bear(["python"], {}, tmp_path)
-    assert cradle.why_not is None  # another program may be forked
+    with pytest.raises(ForkRefused, match="it has another A"):
+        cradle.spawn(["python"], {}, tmp_path)
+    assert cradle.unavailable_reason is None  # another program may be forked
 
 
-def place(root: Path, gpus: str = "none") -> Place:
-    return Place(
+def place(root: Path, gpus: str = "none") -> AgentConfig:
+    return AgentConfig(
         project="p",
         node="n",
         task="worker-0",
@@ -110,7 +110,7 @@ def request(**more: bool) -> Request:
 def test_a_program_waits_for_the_import_but_not_for_ever(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("import tensorflow\n")
     now = 0.0
-    starter = Starter(place(tmp_path), Cradle(pair[0]), lambda: now)
+    starter = Launcher(place(tmp_path), ForkClient(pair[0]), lambda: now)
     assert starter.wakes == ()  # nothing waits for it
     assert not starter.is_ready(request())
     assert starter.wakes == (pair[0].fileno(),)
@@ -123,8 +123,8 @@ def test_a_program_waits_for_the_import_but_not_for_ever(pair: Pair, tmp_path: P
 
 def hung_up(end: socket.socket) -> bool:
     try:
-        hear(end)
-    except HungUp:
+        receive(end)
+    except ConnectionClosed:
         return True
     return False
 
@@ -142,8 +142,8 @@ def test_who_is_not_forked(
     pair: Pair, tmp_path: Path, more: dict[str, bool], gpus: str, why_not: str | None
 ) -> None:
     (tmp_path / "program.py").write_text("import tensorflow\n")
-    starter = Starter(place(tmp_path, gpus), Cradle(pair[0]))
-    assert starter.why_not(request(**more)) == why_not
+    starter = Launcher(place(tmp_path, gpus), ForkClient(pair[0]))
+    assert starter.no_fork_reason(request(**more)) == why_not
     assert starter.is_ready(request(**more)) is (why_not is not None)
 
 
@@ -153,7 +153,15 @@ def record(*gpus: tuple[str, ...], tensorflow: str = "2.21") -> EnvironmentRecor
         for index, each in enumerate(gpus)
     )
     return EnvironmentRecord(
-        "p", "", "/", Isolation.PROCESSES, Identity(1, "", ""), "/bin/true", (), tasks, tensorflow
+        "p",
+        "",
+        "/",
+        Isolation.PROCESSES,
+        ProcessHandle(1, "", ""),
+        "/bin/true",
+        (),
+        tasks,
+        tensorflow,
     )
 
 
@@ -178,11 +186,11 @@ def test_who_gets_a_cradle(
     monkeypatch.setenv("LAB_LOCAL_FORK", switch)
     where = LocalPlace(tmp_path)
     where.output("x").parent.mkdir()
-    opened = local.open_nursery(record(*gpus, tensorflow=tensorflow), where)
+    opened = local.start_forkserver(record(*gpus, tensorflow=tensorflow), where)
     assert sorted(opened.ends) == tasks
     assert (opened.pid is not None) is bool(tasks)
     if opened.pid is not None:
         os.waitpid(opened.pid, 0)
     for task in tasks:
-        opened.hand_over(task)
+        opened.close_client_end(task)
     assert all(end.fileno() == -1 for end in opened.ends.values())

@@ -11,7 +11,7 @@ import pytest
 
 from lab.errors import LabError
 from lab.records import FIELDS
-from lab.run.frame import DAMAGED, records_frame, steps_frame
+from lab.run.dataframe import DAMAGED, records_frame, steps_frame
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
@@ -37,7 +37,7 @@ def write(run: RunDir, task: str, *lines: object) -> None:
 
 def damage(run: RunDir) -> tuple[pd.DataFrame, tuple[str, ...]]:
     said: list[str] = []
-    frame = records_frame(run, say=said.append)
+    frame = records_frame(run, notify=said.append)
     assert bool(said) == bool(frame.attrs[DAMAGED])
     return frame, frame.attrs[DAMAGED]
 
@@ -93,7 +93,7 @@ def test_a_run_without_records_has_an_empty_frame(run: RunDir) -> None:
 
 
 def test_several_blocks_lose_nothing(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lab.run.frame._BLOCK", 300)
+    monkeypatch.setattr("lab.run.dataframe._BLOCK", 300)
     lines = [record("worker-0", n, loss=n / 7, message=f"m{n}") for n in range(50)]
     write(run, "worker-0", *lines[:20], b"no record", *lines[20:])
     frame, damaged = damage(run)
@@ -196,7 +196,7 @@ def test_without_a_run_json_there_is_no_run(tmp_path: Path) -> None:
 def test_pieces_fit_together_where_a_field_is_in_one_alone(
     run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.run.frame._BLOCK", 1)
+    monkeypatch.setattr("lab.run.dataframe._BLOCK", 1)
     write(run, "worker-0", record("worker-0", 0), record("worker-0", 1, "final", status="lost"))
     write(run, "worker-1", {"seq": 2})
     frame = records_frame(run)

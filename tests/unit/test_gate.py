@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from lab.config.start_schedule import check_joins, check_start, parse_start, untimely
+from lab.config.start_schedule import check_joins, check_start, parse_start, start_error
 from lab.errors import InputError
-from lab.task.gate import Gate
-from lab.task.policy import OnFailure, Policy, outcome, parse_policy
+from lab.task.agent.outcomes import may_start_again, peer_restarted, signal_name
+from lab.task.agent.start_barrier import StartBarrier
 from lab.task.protocol import Attempt, Request, RunSpec, TaskStatus
-from lab.task.states import State
-from lab.task.verdicts import ahead, may_start_again, signal_name
-from lab.task.when import When, parse_when, span
+from lab.task.protocol.policy import OnFailure, Policy, outcome, parse_policy
+from lab.task.protocol.states import State
+from lab.task.protocol.trigger import Trigger, parse_duration, parse_trigger
 from tests.specs import changed
 
 CLUSTER = {"ps": ["tf1:1"], "worker": ["tf2:1", "tf3:1", "tf4:1"]}
@@ -47,36 +47,36 @@ def states(state: State = State.READY, **others: State | TaskStatus) -> dict[str
 @pytest.mark.parametrize(
     ("text", "when"),
     [
-        ("10s", When(seconds=10)),
-        ("after 1m30s", When(seconds=90)),
-        ("0.5s", When(seconds=0.5)),
-        ("after 20,900 steps", When(steps=20_900)),
-        ("after 20900 steps", When(steps=20_900)),
-        ("1 step", When(steps=1)),
+        ("10s", Trigger(seconds=10)),
+        ("after 1m30s", Trigger(seconds=90)),
+        ("0.5s", Trigger(seconds=0.5)),
+        ("after 20,900 steps", Trigger(steps=20_900)),
+        ("after 20900 steps", Trigger(steps=20_900)),
+        ("1 step", Trigger(steps=1)),
     ],
 )
-def test_moments_are_read_and_written_alike(text: str, when: When) -> None:
-    assert parse_when(text) == when
-    assert parse_when(str(when)) == when
+def test_moments_are_read_and_written_alike(text: str, when: Trigger) -> None:
+    assert parse_trigger(text) == when
+    assert parse_trigger(str(when)) == when
 
 
 @pytest.mark.parametrize("text", ["", "10", "after", "soon", "-1s", "1,00 steps", "5 stepsx", "s"])
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no moment, such as 10s, or: after 500 steps"):
-        parse_when(text)
+        parse_trigger(text)
 
 
 def test_a_span_is_seconds() -> None:
-    assert span("1h1m1s") == 3661
+    assert parse_duration("1h1m1s") == 3661
     with pytest.raises(ValueError, match="is no time"):
-        span("1d")
+        parse_duration("1d")
 
 
 # ---- the gate
 
 
 def test_all_train_when_the_last_is_ready() -> None:
-    gate = Gate(request(), "worker-0")
+    gate = StartBarrier(request(), "worker-0")
     waiting = states(worker_2=State.STARTING)
     assert not gate.may_train(waiting)
     assert gate.waits_for(waiting) == "waits for worker-2"
@@ -86,8 +86,8 @@ def test_all_train_when_the_last_is_ready() -> None:
 
 def test_who_comes_later_is_not_waited_for_and_joins_at_its_step() -> None:
     asked = request(experiment="sync", start={"worker-2": "after 500 steps"})
-    others = Gate(asked, "worker-0")
-    late = Gate(asked, "worker-2")
+    others = StartBarrier(asked, "worker-0")
+    late = StartBarrier(asked, "worker-2")
     seen = states(worker_2=State.STARTING)
     assert others.may_train(seen)
     assert late.may_start(seen)  # so that it is ready when its step comes
@@ -101,29 +101,29 @@ def test_who_comes_later_is_not_waited_for_and_joins_at_its_step() -> None:
 
 def test_a_program_that_looks_itself_may_train_before_its_step() -> None:
     asked = request(start={"worker-2": "after 500 steps", "worker-1": "10s"})
-    late = Gate(asked, "worker-2")
+    late = StartBarrier(asked, "worker-2")
     assert not late.may_train(states(worker_0=State.STARTING))
     assert late.may_train(states())
     assert late.joins_at(states()) == 500
-    assert Gate(asked, "worker-1").joins_at(states()) is None
-    assert Gate(asked, "worker-0").joins_at(states()) is None
+    assert StartBarrier(asked, "worker-1").joins_at(states()) is None
+    assert StartBarrier(asked, "worker-0").joins_at(states()) is None
     for step, joins in ((None, 500), (612, None)):  # it ended before it came to its step, or after
         ended = Attempt("exit code 3", None, None, 9.0, step)
         status = TaskStatus("worker-2", State.STARTING, attempt=1, earlier=(ended,))
         assert late.joins_at(states(worker_2=status)) == joins
     own = changed(asked, own=True)
-    assert Gate(own, "worker-2").joins_at(states()) is None
+    assert StartBarrier(own, "worker-2").joins_at(states()) is None
 
 
 def test_a_program_that_cannot_wait_is_started_at_its_step() -> None:
-    gate = Gate(request(own=True, start={"worker-2": "after 500 steps"}), "worker-2")
+    gate = StartBarrier(request(own=True, start={"worker-2": "after 500 steps"}), "worker-2")
     assert not gate.may_start(states())
     assert gate.may_start(states(worker_0=TaskStatus("worker-0", State.TRAINING, global_step=501)))
 
 
 def test_a_time_delays_the_program() -> None:
     clock = Clock()
-    gate = Gate(request(start={"ps-0": "10s"}), "ps-0", clock)
+    gate = StartBarrier(request(start={"ps-0": "10s"}), "ps-0", clock)
     clock.now = 9.9
     assert not gate.may_start(states())
     assert gate.waits_for(states()) == "waits: it is to start 10s after the others"
@@ -133,11 +133,11 @@ def test_a_time_delays_the_program() -> None:
 
 def lateness(task: str, seen: dict[str, TaskStatus], seconds: int, **more: object) -> bool:
     clock = Clock()
-    gate = Gate(request(ready_s=10.0, **more), task, clock)
+    gate = StartBarrier(request(ready_s=10.0, **more), task, clock)
     found = False
     for _ in range(seconds):
         clock.now += 1.0
-        found = gate.late(seen)
+        found = gate.is_late(seen)
     return found
 
 
@@ -162,19 +162,19 @@ def test_nobody_is_late_while_one_is_to_come_later_or_all_are_ready() -> None:
 
 def test_an_agent_that_was_stopped_takes_nobody_for_late() -> None:
     clock = Clock()
-    gate = Gate(request(ready_s=10.0), "ps-0", clock)
+    gate = StartBarrier(request(ready_s=10.0), "ps-0", clock)
     clock.now = 3600.0
-    assert not gate.late(states(State.STARTING))
+    assert not gate.is_late(states(State.STARTING))
 
 
 def test_where_all_start_again_together_nobody_starts_beside_an_old_program() -> None:
-    gate = Gate(request(gang=True), "worker-0")
+    gate = StartBarrier(request(gang=True), "worker-0")
     mine = TaskStatus("worker-0", State.STARTING, attempt=1)
     assert not gate.may_start(states(State.TRAINING, worker_0=mine))
     again = {task: TaskStatus(task, State.STARTING, attempt=1) for task in TASKS}
     assert gate.may_start(again)
     assert gate.may_start(again | {"worker-2": TaskStatus("worker-2", State.PENDING)})
-    assert Gate(request(), "worker-0").may_start(states(State.TRAINING, worker_0=mine))
+    assert StartBarrier(request(), "worker-0").may_start(states(State.TRAINING, worker_0=mine))
     others = {"ps-0": TaskStatus("ps-0", State.READY, attempt=1)}
     waits = gate.waits_for(states(State.TRAINING, worker_0=mine) | others)
     assert waits == "waits for worker-1, worker-2"
@@ -185,11 +185,11 @@ def test_a_schedule_holds_until_a_step_is_made() -> None:
         ended = Attempt("exit code 3", None, None, 9.0, step)
         return states(worker_1=TaskStatus("worker-1", State.STARTING, attempt=1, earlier=(ended,)))
 
-    gate = Gate(request(start={"worker-1": "10s"}), "worker-1", Clock())
+    gate = StartBarrier(request(start={"worker-1": "10s"}), "worker-1", Clock())
     assert not gate.may_start(states())
     assert not gate.may_start(again(None))
     assert gate.may_start(again(7))
-    late = Gate(request(own=True, start={"worker-1": "after 500 steps"}), "worker-1")
+    late = StartBarrier(request(own=True, start={"worker-1": "after 500 steps"}), "worker-1")
     assert not late.may_train(again(None))
     assert late.may_train(again(7))
 
@@ -227,14 +227,16 @@ def test_a_gang_names_the_first_that_was_started_again() -> None:
     mine = TaskStatus("ps-0", State.TRAINING)
     first = again("worker-1", 10.0, "exit code 3")
     echo = again("worker-0", 10.5, ECHO)
-    assert ahead(asked, mine, states()) is None
-    assert ahead(asked, mine, states(worker_1=first)) == ECHO
-    assert ahead(asked, mine, states(worker_1=first, worker_0=echo)) == ECHO
-    assert ahead(asked, mine, states(worker_0=echo)) == ECHO  # what it went along with is not seen
+    assert peer_restarted(asked, mine, states()) is None
+    assert peer_restarted(asked, mine, states(worker_1=first)) == ECHO
+    assert peer_restarted(asked, mine, states(worker_1=first, worker_0=echo)) == ECHO
+    assert (
+        peer_restarted(asked, mine, states(worker_0=echo)) == ECHO
+    )  # what it went along with is not seen
     later = again("worker-0", 10.5, "exit code 1")
-    assert ahead(asked, mine, states(worker_0=later, worker_1=first)) == ECHO
-    assert ahead(asked, replace(mine, attempt=1), states(worker_1=first)) is None
-    assert ahead(request(), mine, states(worker_1=first)) is None
+    assert peer_restarted(asked, mine, states(worker_0=later, worker_1=first)) == ECHO
+    assert peer_restarted(asked, replace(mine, attempt=1), states(worker_1=first)) is None
+    assert peer_restarted(request(), mine, states(worker_1=first)) is None
 
 
 def test_signals_have_a_name_or_a_number() -> None:
@@ -289,7 +291,7 @@ def test_the_others_come_as_far_as_a_worker_waits_for(
     ("task", "fits"), [("ps-0", False), ("worker-0", False), ("worker-1", True)]
 )
 def test_nobody_makes_steps_without_a_ps_and_the_chief(task: str, *, fits: bool) -> None:
-    assert (untimely(task, When(steps=5), TASKS) is None) == fits
+    assert (start_error(task, Trigger(steps=5), TASKS) is None) == fits
 
 
 # ---- what a failure means to all

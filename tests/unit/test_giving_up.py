@@ -14,13 +14,13 @@ import pytest
 from lab.backends import Chunk, TaskInfo
 from lab.errors import LabError
 from lab.run.collect import View
-from lab.run.conduct import conduct
-from lab.run.homecoming import bring_all_home, bring_one_home
 from lab.run.prepare import Submission, prepare
+from lab.run.recovery import collect_one, collect_runs
+from lab.run.runner import execute_run
 from lab.run.store import RunDir
-from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.states import State
+from lab.task.protocol.experiments import EXPERIMENTS
+from lab.task.protocol.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, write_records
 
@@ -58,10 +58,10 @@ class Breaking(FakeEnvironment):
             raise LabError("no Docker engine answers", "start it")
         return [replace(task, alive=self.alive) for task in super().tasks()]
 
-    def ship(
+    def stream(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
-        for chunk in super().ship(run_id, offsets, follow=follow, **more):
+        for chunk in super().stream(run_id, offsets, follow=follow, **more):
             if self.breaks and chunk is not None and chunk.path.startswith(self.before):
                 self.breaks -= 1
                 raise self.fault()
@@ -84,7 +84,7 @@ def until_released(volume: Volume, request: Request) -> None:
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks that do not end are not waited for."""
-    monkeypatch.setattr("lab.run.conduct.COLLECT_S", 0.1)
+    monkeypatch.setattr("lab.run.runner.COLLECT_S", 0.1)
 
 
 @pytest.fixture
@@ -117,18 +117,18 @@ def follow(run: RunDir, environment: Breaking, *, booted: bool = False) -> None:
     def view(_info: object) -> Iterator[Kept]:
         yield environment.view
 
-    conduct(
+    execute_run(
         run,
         boot=lambda _defer: environment,
         found=None if booted else environment,
         keep=False,
         view=view,
-        say=lambda _line: None,
+        notify=lambda _line: None,
     )
 
 
 def collect(run: RunDir, environment: FakeEnvironment) -> list[str]:
-    return bring_all_home(environment, run.path.parent, lambda _line: None)
+    return collect_runs(environment, run.path.parent, lambda _line: None)
 
 
 def steps(run: RunDir) -> list[int]:
@@ -280,7 +280,7 @@ def test_who_attaches_follows_a_stream_that_breaks_once(run: RunDir, environment
 
     (request,) = environment.runs()
     home = run.path.parent
-    summary = bring_one_home(request, environment, home, lambda _: None, follow=True, view=view)
+    summary = collect_one(request, environment, home, lambda _: None, follow=True, view=view)
     assert summary.state == State.SUCCEEDED
     assert environment.view.lines == ["it broke off; going on"]
     assert RunDir(home / "r1").complete()

@@ -9,7 +9,7 @@ import pytest
 
 from lab.config import load_cluster
 from lab.config.schema import FILE, schema_text
-from lab.errors import DescriptionError
+from lab.errors import ConfigError
 from tests.golden.cases import BAD, GOOD, bad_output, good_outputs
 
 
@@ -61,7 +61,7 @@ def test_a_file_of_10_mb_is_refused_after_its_first_mebibyte(
         file.truncate(10 * 1000**2)
     tracemalloc.start()
     try:
-        with pytest.raises(DescriptionError) as caught:
+        with pytest.raises(ConfigError) as caught:
             load_cluster(Path("large.yaml"))
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:

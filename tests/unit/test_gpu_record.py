@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from lab.backends import gpu_record, locking
-from lab.backends.compose import engine as engines
-from lab.backends.gpu_record import Holder, held, holder_of, release
-from lab.backends.locking import Busy
-from lab.backends.process import Identity
+from lab.backends import gpu_record, state
+from lab.backends.compose import client as engines
+from lab.backends.gpu_record import Holder, hold_gpus, holder_of, release
+from lab.backends.process import ProcessHandle
+from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.gpu import Gpu, Inventory
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
@@ -45,13 +45,13 @@ def holder(name: str, *gpus: str, backend: str = "local", where: str = "/state")
 
 
 def take(one: Holder, *, share: bool = False) -> None:
-    with held(one, share=share):
+    with hold_gpus(one, share=share):
         pass
 
 
-def dead() -> Identity:
+def dead() -> ProcessHandle:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    found = Identity.of(child.pid)
+    found = ProcessHandle.of(child.pid)
     child.communicate(b"\n")
     return found
 
@@ -98,7 +98,7 @@ def test_an_environment_is_no_conflict_with_itself(record: Path) -> None:
 
 def test_a_boot_that_fails_leaves_the_record_as_it_was(record: Path) -> None:
     def fail(one: Holder) -> None:
-        with pytest.raises(LabError, match="no boot"), held(one, share=False):
+        with pytest.raises(LabError, match="no boot"), hold_gpus(one, share=False):
             raise LabError("no boot")
 
     fail(holder("anna"))
@@ -121,7 +121,7 @@ def test_an_environment_that_has_ended_counts_for_nothing(record: Path) -> None:
 
 
 def test_an_entry_of_an_earlier_boot_counts_for_nothing(record: Path) -> None:
-    mine = Identity.of(os.getpid())
+    mine = ProcessHandle.of(os.getpid())
     for backend in ("local", "compose"):
         take(replace(holder("anna", backend=backend), process=replace(mine, boot="earlier")))
         take(holder("ben"))
@@ -130,8 +130,8 @@ def test_an_entry_of_an_earlier_boot_counts_for_nothing(record: Path) -> None:
 
 
 def test_another_process_takes_over(record: Path) -> None:
-    with held(replace(holder("anna"), process=dead()), share=False) as hold:
-        hold(Identity.of(os.getpid()))
+    with hold_gpus(replace(holder("anna"), process=dead()), share=False) as hold:
+        hold(ProcessHandle.of(os.getpid()))
     with pytest.raises(LabError, match="'anna'"):
         take(holder("ben"))
 
@@ -151,7 +151,7 @@ def test_one_command_at_a_time_has_the_record(
     record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take(holder("anna"))
-    monkeypatch.setattr(locking, "BUSY_S", 0.0)
+    monkeypatch.setattr(state, "BUSY_S", 0.0)
     descriptor = os.open(record, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     with pytest.raises(Busy, match="another command reads or writes the GPU record; try it again"):
@@ -230,7 +230,7 @@ def test_the_newest_entry_of_an_environment_counts(
 
 def test_indices_are_uuids_where_a_driver_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     box = Inventory("uuid", (Gpu(0, GPU), Gpu(1, OTHER)), 2, None)
-    monkeypatch.setattr(gpu_record, "survey", lambda: box)
+    monkeypatch.setattr(gpu_record, "read_host", lambda: box)
     task = PlannedTask("worker", 0, "tf1", 2222, ("1", "7"))
     plan = Plan("anna", "index", "0" * 64, (PlannedNode("tf1"),), (task,))
     one = holder_of(plan, backend="local", where="/s", folder=Path("/p"))
@@ -356,7 +356,7 @@ CHILD = """\
 import os, sys
 from pathlib import Path
 import msgspec
-from lab.backends.gpu_record import held, holder_of
+from lab.backends.gpu_record import hold_gpus, holder_of
 from lab.errors import LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 task = PlannedTask("worker", 0, "tf1", 2222, ("GPU-x",))
@@ -368,7 +368,7 @@ if len(sys.argv) > 2:  # only now: another user may not read this Python
 print("ready", flush=True)
 input()
 try:
-    with held(holder, share=False):
+    with hold_gpus(holder, share=False):
         pass
     print("holds", flush=True)
 except LabError as error:

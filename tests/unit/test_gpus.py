@@ -14,7 +14,7 @@ import pytest
 
 from lab.config import parse_cluster
 from lab.errors import InputError
-from lab.gpu import Condition, NoDriverError, NvmlError, survey, take_inventory
+from lab.gpu import Condition, NoDriverError, NvmlError, read_host, take_inventory
 from lab.gpu import inventory as inventories
 from lab.gpu.nvml import session
 from lab.gpu.sampler import Sample, Sampler
@@ -168,7 +168,7 @@ def test_a_driver_that_cannot_be_opened_is_told_by_its_condition(install: Instal
     with pytest.raises(NoDriverError, match=r"mismatch\); reboot, or reload the driver") as caught:
         take_inventory("uuid", CLUSTER)
     assert caught.value.fault.condition is Condition.MISMATCH
-    for inventory in (survey(), take_inventory("auto", CLUSTER)):
+    for inventory in (read_host(), take_inventory("auto", CLUSTER)):
         assert (inventory.mode, inventory.faults) == ("none", (caught.value.fault,))
         assert len(inventory.notices) == 1
 
@@ -196,12 +196,12 @@ def test_a_driver_that_hangs_is_an_error_of_its_own(
         answers.wait(20)
 
     nvml.nvmlInit = hang  # type: ignore[method-assign]
-    monkeypatch.setattr(inventories, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(inventories, "TIMEOUT_S", 0.05)
     try:
         with pytest.raises(NvmlError) as caught:
             take_inventory("uuid", CLUSTER)
         with pytest.raises(NvmlError):  # a driver is there, so it is not passed over
-            survey()
+            read_host()
         inventory = take_inventory("auto", CLUSTER)
     finally:
         answers.set()
@@ -222,7 +222,7 @@ def test_a_version_that_is_not_told_is_no_fault_of_the_driver(install: Install) 
     nvml.fails["nvmlSystemGetCudaDriverVersion_v2"] = nvml.NVMLError(
         "NVML Shared Library Not Found", NO_LIBRARY
     )
-    driver, cuda = survey().faults
+    driver, cuda = read_host().faults
     assert str(driver) == ("driver version: other (Unknown Error); check `nvidia-smi` and `dmesg`")
     assert str(cuda) == ("CUDA version: other (libcuda.so.1 is not installed); install `libcuda1`")
 
@@ -252,7 +252,7 @@ def test_a_card_that_is_lost_while_it_is_asked_is_left_out(install: Install) -> 
     assert inventory.gpus == ()
     *versions, fault = inventory.faults
     assert [each.condition for each in versions] == [Condition.NOT_SUPPORTED] * 2
-    assert fault.condition is Condition.CARD_LOST
+    assert fault.condition is Condition.GPU_LOST
     assert str(fault).startswith("GPU 0: card lost (GPU is lost); check `nvidia-smi` and `dmesg")
 
 

@@ -13,11 +13,11 @@ from lab.backends import Environment
 from lab.cli.commands import gpus as gpus_command
 from lab.errors import InputError, LabError
 from lab.gpu import Condition, Fault, Gpu, Inventory, Pair, Process
-from lab.gpu.verification import Sight
+from lab.gpu.verification import GpuView
 from tests.unit.fakes import PLAN, FakeEnvironment
 
 GIB = 2**30
-FAULT = Fault(Condition.CARD_LOST, "GPU 2", "GPU is lost", "see `nvidia-smi`")
+FAULT = Fault(Condition.GPU_LOST, "GPU 2", "GPU is lost", "see `nvidia-smi`")
 BOX = Inventory(
     "uuid",
     (
@@ -43,12 +43,12 @@ BOX = Inventory(
 )
 
 
-def told(visible: str) -> Sight:
+def told(visible: str) -> GpuView:
     """What a container says of itself when only variables can be read."""
     variables = {"NVIDIA_VISIBLE_DEVICES": visible or "void", "CUDA_VISIBLE_DEVICES": visible}
     if not visible:
         variables["CUDA_VISIBLE_DEVICES"] = "-1"
-    return Sight(environment=variables, isolated=True, engine=tuple(filter(None, [visible])))
+    return GpuView(environment=variables, isolated=True, engine=tuple(filter(None, [visible])))
 
 
 @pytest.fixture
@@ -62,9 +62,9 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEnvironm
         "worker-1": told("GPU-aaaaaaaa-1"),
     }
     up: list[Environment] = [made]
-    monkeypatch.setattr(gpus_command, "survey", lambda: BOX)
+    monkeypatch.setattr(gpus_command, "read_host", lambda: BOX)
     monkeypatch.setattr(gpus_command, "backends", list)
-    monkeypatch.setattr(gpus_command, "environments", lambda known: up)
+    monkeypatch.setattr(gpus_command, "list_running", lambda known: up)
     return made
 
 
@@ -111,7 +111,7 @@ def box_without(condition: Condition) -> Inventory:
 def test_a_box_without_a_driver_is_an_answer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(gpus_command, "survey", lambda: box_without(Condition.NO_DRIVER))
+    monkeypatch.setattr(gpus_command, "read_host", lambda: box_without(Condition.NO_DRIVER))
     monkeypatch.setattr(gpus_command, "backends", list)
     gpus_command.command()
     out = capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_a_box_without_a_driver_is_an_answer(
 def test_a_driver_that_is_broken_is_a_failure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(gpus_command, "survey", lambda: box_without(Condition.MISMATCH))
+    monkeypatch.setattr(gpus_command, "read_host", lambda: box_without(Condition.MISMATCH))
     monkeypatch.setattr(gpus_command, "backends", list)
     with pytest.raises(LabError) as raised:
         gpus_command.command(json=True)
@@ -160,13 +160,13 @@ def test_watching_asks_the_tasks_seldom_and_outlives_an_engine_that_does_not_ans
 ) -> None:
     now, asked = [0.0], [0]
 
-    def look(*, tensorflow: bool) -> dict[str, Sight]:
+    def look(*, tensorflow: bool) -> dict[str, GpuView]:
         asked[0] += 1
         if asked[0] > 1:
             raise LabError("the Docker engine does not answer")
         return dict(environment.sights)
 
-    monkeypatch.setattr(environment, "look", look)
+    monkeypatch.setattr(environment, "probe_gpus", look)
     monkeypatch.setattr("lab.cli.commands.gpus.time.monotonic", lambda: now[0])
     watcher = gpus_command._Watcher()
     first = watcher.look()

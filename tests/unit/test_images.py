@@ -9,8 +9,8 @@ import pytest
 
 import lab
 from lab.backends.local import LocalBackend
-from lab.task.experiments import EXPERIMENTS
-from lab.tf_versions import COMPLETE, CURRENT, HERITAGE, IMAGES
+from lab.task.protocol.experiments import EXPERIMENTS
+from lab.tf_versions import CURRENT, IMAGES, INSTALLED_MARKER, TF1
 from tests.unit.fakes import PLAN
 
 
@@ -32,32 +32,32 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("elsewhere")
 def test_an_environment_counts_once_all_of_it_is_installed(tmp_path: Path) -> None:
     backend, plan = LocalBackend(), replace(PLAN, tensorflow="2.15")
-    assert backend.unready(PLAN, root=tmp_path) is None
+    assert backend.missing_image(PLAN, root=tmp_path) is None
     lacks = "there is no .venv-heritage with TensorFlow 2.15; `make heritage` makes it"
-    assert backend.unready(plan, root=tmp_path) == lacks
-    folder = tmp_path / HERITAGE.environment
+    assert backend.missing_image(plan, root=tmp_path) == lacks
+    folder = tmp_path / TF1.environment
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").symlink_to("/usr/bin/python3")
-    assert backend.unready(plan, root=tmp_path) == lacks
-    (folder / COMPLETE).touch()
-    assert backend.unready(plan, root=tmp_path) is None
+    assert backend.missing_image(plan, root=tmp_path) == lacks
+    (folder / INSTALLED_MARKER).touch()
+    assert backend.missing_image(plan, root=tmp_path) is None
     # The link itself: by it Python finds what is installed beside it.
-    assert HERITAGE.python(tmp_path) == folder / "bin" / "python"
+    assert TF1.python(tmp_path) == folder / "bin" / "python"
 
 
 def test_the_one_beside_the_package_serves_every_project(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(lab, "__file__", str(tmp_path / "checkout/lab/__init__.py"))
-    folder = tmp_path / "checkout" / HERITAGE.environment
+    folder = tmp_path / "checkout" / TF1.environment
     folder.mkdir(parents=True)
-    (folder / COMPLETE).touch()
+    (folder / INSTALLED_MARKER).touch()
     project = tmp_path / "project"
-    assert HERITAGE.python(project) == folder / "bin" / "python"
-    own = project / HERITAGE.environment
+    assert TF1.python(project) == folder / "bin" / "python"
+    own = project / TF1.environment
     own.mkdir(parents=True)
-    (own / COMPLETE).touch()
-    assert HERITAGE.python(project) == own / "bin" / "python"
+    (own / INSTALLED_MARKER).touch()
+    assert TF1.python(project) == own / "bin" / "python"
 
 
 def test_the_lab_s_own_python_needs_no_environment() -> None:

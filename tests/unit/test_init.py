@@ -14,14 +14,21 @@ from lab.config import Cluster, parse_cluster
 from lab.config.model import PROJECT
 from lab.errors import InputError
 from lab.gpu import Gpu, Inventory
-from lab.placement.config_generator import Wishes, check_name, found, name_from, propose, summary
+from lab.placement.config_generator import (
+    Options,
+    check_name,
+    describe_host,
+    generate,
+    name_from,
+    summary,
+)
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.units import GIB, MIB
 from tests.golden.boxes import box, mig_of, uuid_of
 from tests.unit.test_cli import environ, lab, lab_process, refused
 
-NO_WISHES = Wishes()
+NO_WISHES = Options()
 
 # A driver as far as lab knows it: whole cards, and one that is cut into slices.
 DRIVER = '''
@@ -48,11 +55,11 @@ def __getattr__(name):
 '''  # fmt: skip
 
 
-def made(inventory: Inventory, wishes: Wishes = NO_WISHES, name: str = "mine") -> Cluster:
-    return parse_cluster(propose(inventory, name, wishes).encode(), "cluster.yaml")
+def made(inventory: Inventory, wishes: Options = NO_WISHES, name: str = "mine") -> Cluster:
+    return parse_cluster(generate(inventory, name, wishes).encode(), "cluster.yaml")
 
 
-def planned(inventory: Inventory, wishes: Wishes = NO_WISHES) -> Plan:
+def planned(inventory: Inventory, wishes: Options = NO_WISHES) -> Plan:
     return place(made(inventory, wishes), inventory)
 
 
@@ -121,15 +128,15 @@ def test_slices_are_pinned_by_their_uuids() -> None:
         (0, 7, NO_WISHES, (7, 1)),
         (0, 14, NO_WISHES, (8, 1)),
         (8, 7, NO_WISHES, (8, 1)),
-        (0, 7, Wishes(workers=3), (3, 1)),
-        (8, 7, Wishes(workers=4), (4, 2)),  # the slices stay idle
-        (1, 3, Wishes(workers=2), (2, 1)),
-        (0, 2, Wishes(workers=5), (5, 1)),
-        (0, 2, Wishes(workers=5, nodes=1), (5, 1)),
+        (0, 7, Options(workers=3), (3, 1)),
+        (8, 7, Options(workers=4), (4, 2)),  # the slices stay idle
+        (1, 3, Options(workers=2), (2, 1)),
+        (0, 2, Options(workers=5), (5, 1)),
+        (0, 2, Options(workers=5, nodes=1), (5, 1)),
     ],
 )
 def test_a_worker_gets_one_slice_at_most(
-    whole: int, slices: int, wishes: Wishes, expected: tuple[int, int]
+    whole: int, slices: int, wishes: Options, expected: tuple[int, int]
 ) -> None:
     workers = [t for t in planned(box(whole, slices=slices), wishes).tasks if t.job == "worker"]
     (each,) = {len(task.gpus) for task in workers}
@@ -137,11 +144,11 @@ def test_a_worker_gets_one_slice_at_most(
 
 
 def test_the_text_says_what_it_was_made_for() -> None:
-    text = propose(box(11, cpus=1), "mine", NO_WISHES)
+    text = generate(box(11, cpus=1), "mine", NO_WISHES)
     said = " ".join(line.removeprefix("# ") for line in text.splitlines() if line.startswith("#"))
     assert "a box with 11 GPUs (11 x Card, 80 GiB), 1 CPU and 512 GiB of memory" in said
     assert "3 GPUs stay idle" in said
-    assert found(Inventory("none", (), 2, 3 * GIB)) == "no GPU, 2 CPUs and 3 GiB of memory"
+    assert describe_host(Inventory("none", (), 2, 3 * GIB)) == "no GPU, 2 CPUs and 3 GiB of memory"
     assert summary(box(2), NO_WISHES) == "1 ps and 2 workers on 3 nodes"
 
 
@@ -151,16 +158,16 @@ def test_the_text_says_what_it_was_made_for() -> None:
 @pytest.mark.parametrize(
     ("gpus", "wishes", "ps_on", "workers_on"),
     [
-        (8, Wishes(workers=3), "tf1", "tf2 tf3 tf4"),
-        (8, Wishes(ps=2), "tf1 tf2", "tf3 tf4 tf5 tf6"),
-        (8, Wishes(ps=2, nodes=4), "tf1 tf2", "tf1 tf2 tf3 tf4"),
-        (8, Wishes(workers=8, nodes=5), "tf1", "tf1 tf1 tf2 tf2 tf3 tf3 tf4 tf5"),
-        (2, Wishes(workers=4), "tf1", "tf1 tf1 tf2 tf2"),
-        (2, Wishes(workers=5, nodes=1), "tf1", "tf1 tf1 tf1 tf1 tf1"),
-        (0, Wishes(workers=2, nodes=2), "tf1", "tf1 tf2"),
+        (8, Options(workers=3), "tf1", "tf2 tf3 tf4"),
+        (8, Options(ps=2), "tf1 tf2", "tf3 tf4 tf5 tf6"),
+        (8, Options(ps=2, nodes=4), "tf1 tf2", "tf1 tf2 tf3 tf4"),
+        (8, Options(workers=8, nodes=5), "tf1", "tf1 tf1 tf2 tf2 tf3 tf3 tf4 tf5"),
+        (2, Options(workers=4), "tf1", "tf1 tf1 tf2 tf2"),
+        (2, Options(workers=5, nodes=1), "tf1", "tf1 tf1 tf1 tf1 tf1"),
+        (0, Options(workers=2, nodes=2), "tf1", "tf1 tf2"),
     ],
 )
-def test_wishes(gpus: int, wishes: Wishes, ps_on: str, workers_on: str) -> None:
+def test_wishes(gpus: int, wishes: Options, ps_on: str, workers_on: str) -> None:
     inventory = box(gpus) if gpus else Inventory("none", (), 8, GIB)
     cluster = made(inventory, wishes)
     assert " ".join(cluster.jobs["ps"].on) == ps_on
@@ -171,14 +178,14 @@ def test_wishes(gpus: int, wishes: Wishes, ps_on: str, workers_on: str) -> None:
 @pytest.mark.parametrize(
     ("gpus", "wishes", "expected"),
     [
-        (8, Wishes(workers=2, nodes=9), "9 nodes are more than there are tasks"),
-        (2, Wishes(workers=4, nodes=3), "4 workers share 2 GPUs, which 3 nodes cannot divide"),
-        (1, Wishes(workers=81), "81 workers are too many to share 1 GPU"),
+        (8, Options(workers=2, nodes=9), "9 nodes are more than there are tasks"),
+        (2, Options(workers=4, nodes=3), "4 workers share 2 GPUs, which 3 nodes cannot divide"),
+        (1, Options(workers=81), "81 workers are too many to share 1 GPU"),
     ],
 )
-def test_wishes_that_cannot_be_met(gpus: int, wishes: Wishes, expected: str) -> None:
+def test_wishes_that_cannot_be_met(gpus: int, wishes: Options, expected: str) -> None:
     with pytest.raises(InputError, match=expected):
-        propose(box(gpus), "mine", wishes)
+        generate(box(gpus), "mine", wishes)
 
 
 # ---- Any box
@@ -203,7 +210,7 @@ def test_wishes_that_cannot_be_met(gpus: int, wishes: Wishes, expected: str) -> 
         st.tuples(st.text(max_size=80), st.text(max_size=80), st.just("")),
     ),
     st.builds(
-        Wishes,
+        Options,
         st.none() | st.integers(1, 40) | st.just(1000),
         st.integers(1, 5),
         st.none() | st.integers(1, 30),
@@ -211,11 +218,11 @@ def test_wishes_that_cannot_be_met(gpus: int, wishes: Wishes, expected: str) -> 
     st.text(),
 )
 def test_every_box_gets_a_description_that_fits(
-    inventory: Inventory, wishes: Wishes, directory: str
+    inventory: Inventory, wishes: Options, directory: str
 ) -> None:
     name = name_from(directory)
     try:
-        text = propose(inventory, name, wishes)
+        text = generate(inventory, name, wishes)
     except InputError:
         assert wishes.nodes is not None or (wishes.workers or 0) > 80
         return

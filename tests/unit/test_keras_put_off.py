@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.command import environ
-from lab.task.lazy_keras import give_back, put_off
-from lab.task.place import Place
+from lab.task.agent.agent_config import AgentConfig
+from lab.task.agent.command import environ
 from lab.task.protocol import Request, RunSpec
+from lab.task.protocol.lazy_keras import defer_keras, restore_keras
 from tests.specs import changed
 
 REQUEST = Request("r1", RunSpec("async", "mnist_async.py"), {"worker": ["tf1:1"]})
-PLACE = Place(
+PLACE = AgentConfig(
     project="p",
     node="tf1",
     task="worker-0",
@@ -29,19 +29,19 @@ PLACE = Place(
 
 def test_what_was_put_off_is_given_back() -> None:
     variables = {"A": "1"}
-    variables |= put_off(variables)
+    variables |= defer_keras(variables)
     assert variables["TF_USE_LEGACY_KERAS"] == "1"
-    give_back(variables)
+    restore_keras(variables)
     assert variables == {"A": "1"}
-    give_back(variables)
+    restore_keras(variables)
     assert variables == {"A": "1"}
 
 
 def test_the_users_choice_stays() -> None:
     for choice in ("1", "0"):
         variables = {"TF_USE_LEGACY_KERAS": choice}
-        assert put_off(variables) == {}
-        give_back(variables)
+        assert defer_keras(variables) == {}
+        restore_keras(variables)
         assert variables == {"TF_USE_LEGACY_KERAS": choice}
 
 
@@ -63,7 +63,7 @@ def test_what_tensorflow_has_made_is_not_searched_for_garbage(modules: str, froz
     code = (
         "import gc, sys\n"
         f"sys.modules[{modules!r}] = sys\n"
-        "import lab.task.program\n"
+        "import lab.task.sdk.program\n"
         "print(gc.get_freeze_count() > 0)\n"
     )
     done = subprocess.run(

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import ladder
 from benchmarks.measure import Setting
 from benchmarks.trainings import Workplace
-from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol.experiments import EXPERIMENTS
 
 ROOT = Path(__file__).parents[2]
 LESSON = (ROOT / "docs/lessons/speed.md").read_text()

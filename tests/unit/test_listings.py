@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lab.records import FIELDS, KINDS, MAX_BYTES, format_record
-from lab.task.listings import READY, read_listing
+from lab.task.agent.log_parsers import READY, read_listing
 
 BOOK = {"epoch": 9, "local_step": 5500, "global_step": 10896, "loss": 1.2575616836547852}
 RPC = "tensorflow/core/distributed_runtime/rpc/"

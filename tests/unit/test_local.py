@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.local import LocalBackend, isolation, layout, state
+from lab.backends.local import LocalBackend, isolation, manifest, state
 from lab.backends.local.environment import LocalEnvironment
-from lab.backends.local.layout import check_free
-from lab.backends.local.state import EnvironmentRecord, Isolation, Place
-from lab.backends.local.tails import follow, last_lines
-from lab.backends.locking import lock_environment
-from lab.backends.process import Identity, boot_id, descendants, inner_pid
+from lab.backends.local.log_tail import follow, last_lines
+from lab.backends.local.manifest import check_ports_free
+from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir
+from lab.backends.process import ProcessHandle, boot_id, descendants, pid_in_namespace
+from lab.backends.state import lock_environment
 from lab.errors import LabError
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
 from tests.agents import ROOT, wait_for
@@ -47,22 +47,22 @@ def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_addresses_in_namespaces_are_those_of_the_plan() -> None:
-    addresses = layout.addresses_of(PLAN, Isolation.NAMESPACES)
+    addresses = manifest.addresses_of(PLAN, Isolation.NAMESPACES)
     assert addresses == ["tf1:2222", "tf2:2222", "tf2:2223"]
-    assert [node.ip for node in layout.nodes_of(PLAN, Isolation.NAMESPACES)] == [
+    assert [node.ip for node in manifest.nodes_of(PLAN, Isolation.NAMESPACES)] == [
         "10.77.0.2",
         "10.77.0.3",
     ]
 
 
 def test_addresses_on_the_loopback_never_meet() -> None:
-    addresses = layout.addresses_of(PLAN, Isolation.PROCESSES)
+    addresses = manifest.addresses_of(PLAN, Isolation.PROCESSES)
     assert addresses == ["localhost:2222", "localhost:2223", "localhost:2224"]
-    assert all(node.ip is None for node in layout.nodes_of(PLAN, Isolation.PROCESSES))
+    assert all(node.ip is None for node in manifest.nodes_of(PLAN, Isolation.PROCESSES))
 
 
 def test_gpus_are_pinned_by_variables() -> None:
-    tasks = layout.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v"))
+    tasks = manifest.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v"))
     environs = {task.task: task.environ for task in tasks}
     assert environs["ps-0"]["CUDA_VISIBLE_DEVICES"] == "-1"
     assert environs["worker-0"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
@@ -77,7 +77,7 @@ def test_a_card_that_is_shared_is_pinned_by_its_uuid_and_grows() -> None:
     """Without a fraction the program's server takes what it needs: see the programs."""
     shared = replace(PLAN.tasks[1], gpus=("GPU-a",), shares_gpus=True)
     plan = replace(PLAN, tasks=(PLAN.tasks[0], shared, replace(shared, index=1)))
-    tasks = layout.tasks_of(plan, Isolation.PROCESSES, root=Path("/p"), runs=Path("/v"))
+    tasks = manifest.tasks_of(plan, Isolation.PROCESSES, root=Path("/p"), runs=Path("/v"))
     for task in tasks[1:]:
         assert task.environ["CUDA_VISIBLE_DEVICES"] == "GPU-a"
         assert "LAB_GPU_MEMORY_FRACTION" not in task.environ
@@ -93,8 +93,8 @@ def test_gpu_options_stand_on_the_server(program: str) -> None:
 
 
 def test_notices_name_what_is_missing() -> None:
-    assert layout.notices_of(replace(PLAN, tasks=PLAN.tasks[:2]), None) == []
-    lines = layout.notices_of(PLAN, "forbidden")
+    assert manifest.notices_of(replace(PLAN, tasks=PLAN.tasks[:2]), None) == []
+    lines = manifest.notices_of(PLAN, "forbidden")
     assert lines[0] == "local: memory limits are not enforced"
     assert "(forbidden)" in lines[1]
     assert "listen on every interface" in lines[1]
@@ -105,7 +105,7 @@ def test_notices_name_what_is_missing() -> None:
     ("cpuset", "cpus"), [("0", {0}), ("4-7", {4, 5, 6, 7}), ("0-1,8,10-11", {0, 1, 8, 10, 11})]
 )
 def test_cpus(cpuset: str, cpus: set[int]) -> None:
-    assert layout.cpus_of(cpuset) == cpus
+    assert manifest.parse_cpuset(cpuset) == cpus
 
 
 def a_record(**changes: object) -> EnvironmentRecord:
@@ -114,10 +114,10 @@ def a_record(**changes: object) -> EnvironmentRecord:
         cluster_sha256="0" * 64,
         root="/p",
         isolation=Isolation.NAMESPACES,
-        process=Identity.of(os.getpid()),
+        process=ProcessHandle.of(os.getpid()),
         interpreter=sys.executable,
-        nodes=layout.nodes_of(PLAN, Isolation.NAMESPACES),
-        tasks=layout.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v")),
+        nodes=manifest.nodes_of(PLAN, Isolation.NAMESPACES),
+        tasks=manifest.tasks_of(PLAN, Isolation.NAMESPACES, root=Path("/p"), runs=Path("/v")),
     )
     return replace(record, **changes)  # type: ignore[arg-type]
 
@@ -127,7 +127,7 @@ def test_record_of_an_environment_survives_its_file() -> None:
     assert EnvironmentRecord.from_json(record.to_json()) == record
     known = replace(record, sources_sha256="5" * 64)
     assert EnvironmentRecord.from_json(known.to_json()) == known
-    assert LocalEnvironment(Place(Path()), known).sources_sha256 == "5" * 64
+    assert LocalEnvironment(StateDir(Path()), known).sources_sha256 == "5" * 64
     assert record.cluster_spec() == PLAN.cluster_spec()
     for text in ("", "[]", "{}", record.to_json().replace("demo", "demo").replace('"pid"', '"p"')):
         with pytest.raises(ValueError, match=r"."):
@@ -135,7 +135,7 @@ def test_record_of_an_environment_survives_its_file() -> None:
 
 
 def test_environment_is_found_while_its_process_lives(state_folder: Path) -> None:
-    place = state.place("demo")
+    place = state.state_dir("demo")
     place.directory.mkdir(parents=True)
     place.write(a_record())
     backend = LocalBackend()
@@ -144,8 +144,8 @@ def test_environment_is_found_while_its_process_lives(state_folder: Path) -> Non
     assert [each.project for each in backend.all()] == ["demo"]
     assert backend.find("other") is None
     # The same process id in another process, or in another life of the machine.
-    recycled = replace(Identity.of(os.getpid()), started="1")
-    rebooted = replace(Identity.of(os.getpid()), boot="x")
+    recycled = replace(ProcessHandle.of(os.getpid()), started="1")
+    rebooted = replace(ProcessHandle.of(os.getpid()), boot="x")
     for identity in (recycled, rebooted):
         place.write(a_record(process=identity))
         assert backend.find("demo") is None
@@ -162,16 +162,16 @@ def test_a_record_of_a_later_lab_is_read() -> None:
 
 
 def test_an_environment_whose_record_cannot_be_read_is_left_alone(state_folder: Path) -> None:
-    place = state.place("demo")
+    place = state.state_dir("demo")
     place.runs.mkdir(parents=True)
     place.record.write_text("{")
     backend = LocalBackend()
     for look in (
         lambda: backend.find("demo"),
-        lambda: backend.find_volume("demo"),
+        lambda: backend.find_any("demo"),
         backend.all,
-        backend.remains,
-        lambda: backend.up(PLAN, root=Path("/p"), say=lambda _line: None),
+        backend.find_orphans,
+        lambda: backend.up(PLAN, root=Path("/p"), notify=lambda _line: None),
     ):
         with pytest.raises(LabError, match=r"demo/environment\.json cannot be read: .*; end what"):
             look()  # type: ignore[operator]
@@ -191,7 +191,7 @@ def test_state_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "..", "a/b", "A", "-a", "x" * 40])
 def test_strange_project_names(name: str) -> None:
     with pytest.raises(LabError, match="is no project's name"):
-        state.place(name)
+        state.state_dir(name)
 
 
 def test_only_one_may_boot() -> None:
@@ -209,7 +209,7 @@ def test_only_one_may_boot() -> None:
 
 def test_identity_of_a_dead_process() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    identity = Identity.of(child.pid)
+    identity = ProcessHandle.of(child.pid)
     assert identity.alive()
     assert child.stdin is not None
     child.stdin.close()
@@ -217,12 +217,12 @@ def test_identity_of_a_dead_process() -> None:
     child.wait()
     identity.signal(signal.SIGKILL)
     with pytest.raises(ProcessLookupError):
-        Identity.of(child.pid)
+        ProcessHandle.of(child.pid)
 
 
 def test_recycled_process_is_not_signalled() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    replace(Identity.of(child.pid), started="1").signal(signal.SIGKILL)
+    replace(ProcessHandle.of(child.pid), started="1").signal(signal.SIGKILL)
     assert child.stdin is not None
     child.stdin.write(b"\n")
     child.stdin.close()
@@ -236,11 +236,11 @@ def test_descendants() -> None:
     (grandchild,) = descendants(child.pid)
     assert child.pid in descendants(os.getpid())
     assert grandchild in descendants(os.getpid())
-    assert inner_pid(grandchild) == grandchild
+    assert pid_in_namespace(grandchild) == grandchild
     assert child.stdin is not None
     child.stdin.close()
     child.wait()
-    assert inner_pid(grandchild) is None
+    assert pid_in_namespace(grandchild) is None
 
 
 @pytest.fixture(params=["127.0.0.1", "0.0.0.0", "::1"])  # noqa: S104
@@ -257,7 +257,7 @@ def taken(request: pytest.FixtureRequest) -> Iterator[int]:
 
 def test_port_in_use_is_named(taken: int) -> None:
     with pytest.raises(LabError, match=f"port {taken} cannot be used: Address already in use"):
-        check_free([taken])
+        check_ports_free([taken])
 
 
 def test_port_that_was_just_used_is_free() -> None:
@@ -270,17 +270,17 @@ def test_port_that_was_just_used_is_free() -> None:
         server, _ = listener.accept()
         server.close()  # the server's side then waits in TIME_WAIT
         client.close()
-    check_free([port])
+    check_ports_free([port])
 
 
 def test_impossible_port() -> None:
     with pytest.raises(LabError, match="there is no port 65536"):
-        check_free([65536])
+        check_ports_free([65536])
 
 
 def test_namespaces_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
-    assert isolation.why_not() == "LAB_LOCAL_NAMESPACES is 0"
+    assert isolation.unavailable_reason() == "LAB_LOCAL_NAMESPACES is 0"
 
 
 def test_why_there_are_no_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,9 +288,9 @@ def test_why_there_are_no_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert isolation.why_not() == "unshare: \\x1b[31mno"
+    assert isolation.unavailable_reason() == "unshare: \\x1b[31mno"
     monkeypatch.setenv("PATH", "")
-    assert isolation.why_not() == "unshare is not installed (package util-linux)"
+    assert isolation.unavailable_reason() == "unshare is not installed (package util-linux)"
 
 
 def test_namespaces_are_probed_once_for_each_boot_of_the_machine(
@@ -299,17 +299,17 @@ def test_namespaces_are_probed_once_for_each_boot_of_the_machine(
     answers = iter(["forbidden", None, "forbidden since", None])
     monkeypatch.setattr(isolation, "_probe", lambda: next(answers))
     memory = tmp_path / "known"
-    assert isolation.why_not(memory) == "forbidden"
+    assert isolation.unavailable_reason(memory) == "forbidden"
     for _ in range(3):  # only the good news is remembered
-        assert isolation.why_not(memory) is None
+        assert isolation.unavailable_reason(memory) is None
     monkeypatch.setenv("LAB_LOCAL_NAMESPACES", "0")
-    assert isolation.why_not(memory) == "LAB_LOCAL_NAMESPACES is 0"
+    assert isolation.unavailable_reason(memory) == "LAB_LOCAL_NAMESPACES is 0"
     monkeypatch.delenv("LAB_LOCAL_NAMESPACES")
-    isolation.forget(memory)
-    isolation.forget(memory)
-    assert isolation.why_not(memory) == "forbidden since"
+    isolation.clear_cache(memory)
+    isolation.clear_cache(memory)
+    assert isolation.unavailable_reason(memory) == "forbidden since"
     memory.write_text("another boot")
-    assert isolation.why_not(memory) is None
+    assert isolation.unavailable_reason(memory) is None
     assert memory.read_text() == boot_id()
 
 
@@ -317,21 +317,21 @@ def test_a_boot_that_fails_lets_the_next_one_probe_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolation, "UNSHARE", ("false",))  # forbidden since
-    memory = state.namespaces_memory()
+    memory = state.namespaces_cache()
     memory.parent.mkdir(parents=True)
     memory.write_text(boot_id())
     with pytest.raises(LabError, match="did not come up"):
-        LocalBackend().up(PLAN, root=tmp_path, say=lambda _: None)
+        LocalBackend().up(PLAN, root=tmp_path, notify=lambda _: None)
     assert not memory.exists()
 
 
 def test_unavailable_without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    reason = LocalBackend().unavailable()
+    reason = LocalBackend().unavailable_reason()
     assert reason is not None
     assert "TensorFlow is not installed" in reason
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    assert LocalBackend().unavailable() is None
+    assert LocalBackend().unavailable_reason() is None
 
 
 def test_last_lines(tmp_path: Path) -> None:
@@ -361,7 +361,7 @@ def test_lines_are_followed(tmp_path: Path) -> None:
 
 
 def test_supervisor_starts_nothing_before_it_is_told(tmp_path: Path) -> None:
-    place = Place(tmp_path / "demo")
+    place = StateDir(tmp_path / "demo")
     place.directory.mkdir()
     place.write(a_record(isolation=Isolation.PROCESSES))
     done = subprocess.run(
@@ -378,7 +378,7 @@ def test_supervisor_starts_nothing_before_it_is_told(tmp_path: Path) -> None:
 def test_addresses_are_found_without_netlink(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lab.backends.local.network", None)  # cannot be imported
     monkeypatch.setitem(sys.modules, "pyroute2", None)
-    nodes = layout.nodes_of(PLAN, Isolation.NAMESPACES)
+    nodes = manifest.nodes_of(PLAN, Isolation.NAMESPACES)
     assert [node.ip for node in nodes] == [f"10.77.0.{n}" for n in range(2, 2 + len(nodes))]
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import pyroute2
 import pytest
 
-from lab.task import netfault
-from lab.task.faults import parse
-from lab.task.link import LinkError
-from lab.task.netfault import fault_of, variables, words
+from lab.task.probes import netfault
+from lab.task.probes.netem import LinkError
+from lab.task.probes.netfault import argv, fault_of, link_environ
+from lab.task.protocol.faults import parse
 from tests.agents import PATIENCE_S, ROOT
 from tests.conditions import lacking
 from tests.unit.errors.test_errors_of_processes import Netlink
@@ -35,13 +35,13 @@ from tests.unit.errors.test_errors_of_processes import Netlink
 )
 def test_the_words_of_a_fault(text: str) -> None:
     fault = parse(f"{text} tf2 after 5s")
-    assert words(fault) == (text,)
-    assert replace(fault, target="node", when=None) == fault_of(words(fault))
+    assert argv(fault) == (text,)
+    assert replace(fault, target="node", when=None) == fault_of(argv(fault))
 
 
 def test_the_variables_of_a_link() -> None:
-    assert variables(None, None) == {}
-    assert variables(8, 5) == {"LAB_LINK_RATE_BITS": "8", "LAB_LINK_DELAY_US": "5"}
+    assert link_environ(None, None) == {}
+    assert link_environ(8, 5) == {"LAB_LINK_RATE_BITS": "8", "LAB_LINK_DELAY_US": "5"}
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ pytestmark = pytest.mark.usefixtures("nothing_holds_signals")
 
 def test_one_fault_of_a_network_at_a_time() -> None:
     with (
-        netfault.alone(),
+        netfault.exclusive(),
         pytest.raises(LinkError, match=r"another fault of this node's network is under way; wait"),
-        netfault.alone(),
+        netfault.exclusive(),
     ):
         pass
-    with netfault.alone():
+    with netfault.exclusive():
         pass
 
 
@@ -161,7 +161,7 @@ def here():
                    for q in n.get_qdiscs(index=i) if q.get('kind') in ('tbf', 'netem'))
     return bool(link['flags'] & 1), link.get('mtu'), addresses, routes, kinds
 def fault(*words, **variables):
-    p = subprocess.Popen([sys.executable, '-m', 'lab.task.netfault', *words],
+    p = subprocess.Popen([sys.executable, '-m', 'lab.task.probes.netfault', *words],
         env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     return p, p.stdout.readline().strip()
 """
@@ -224,7 +224,7 @@ def test_a_cut_is_over_at_once_when_it_is_told_to_end() -> None:
 
 def test_a_slow_link_holds_for_its_time_and_what_was_there_comes_back() -> None:
     lines = in_network(
-        "from lab.task.link import apply_link\n"
+        "from lab.task.probes.netem import apply_link\n"
         "def seconds():\n"
         "    began = time.monotonic()\n"
         "    c.sendall(bytes(400_000)); got = 0\n"
@@ -255,7 +255,7 @@ def test_a_slow_link_holds_for_its_time_and_what_was_there_comes_back() -> None:
 
 def test_a_delay_holds_or_is_refused_and_the_link_is_as_before() -> None:
     lines = in_network(
-        "from lab.task.link import apply_link\n"
+        "from lab.task.probes.netem import apply_link\n"
         "apply_link(1_000_000_000, None)\n"
         "before = here()\n"
         "p, ready = fault('link:delay=5ms,1s', LAB_LINK_RATE_BITS='1000000000')\n"

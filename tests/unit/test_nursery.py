@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.task import nursery
-from lab.task.command import environ_of_import
-from lab.task.control import cancel
-from lab.task.forked import Cradle
-from lab.task.nursery import Imported
-from lab.task.states import Cause, State
+from lab.task.agent import forkserver
+from lab.task.agent.command import environ_of_import
+from lab.task.agent.fork_client import ForkClient
+from lab.task.agent.forkserver import Imported
+from lab.task.protocol.control import cancel
+from lab.task.protocol.states import Cause, State
 from tests.agents import PATIENCE_S, ROOT, Stage, processes_with, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux forks")
@@ -72,18 +72,18 @@ class Home:
             self.stage.agent(task, end=ours, **own)
         return process
 
-    def cradle(self) -> tuple[Cradle, dict[str, str]]:
+    def cradle(self) -> tuple[ForkClient, dict[str, str]]:
         """Start a nursery for nobody but the test, and the variables that it expects."""
         ours, theirs = socket.socketpair()
         self._nursery([theirs])
-        return Cradle(ours), environ_of_import(self.stage.environ("", **self.variables), "")
+        return ForkClient(ours), environ_of_import(self.stage.environ("", **self.variables), "")
 
     def _nursery(self, ends: list[socket.socket]) -> subprocess.Popen[bytes]:
         theirs = [end.fileno() for end in ends]
         inherited = self.stage.environ("", **self.variables)
         with (self.stage.folder / "nursery.out").open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, *nursery.words(theirs)],
+                [sys.executable, *forkserver.argv(theirs)],
                 env=environ_of_import(inherited, ""),
                 cwd="/",
                 stdin=subprocess.DEVNULL,
@@ -341,8 +341,8 @@ def test_who_is_killed_takes_a_nursery_along_whose_import_hangs(home: Home) -> N
     home.stand_in("import time\ntime.sleep(600)\n")
     code = (
         "import subprocess, sys, time\n"
-        "from lab.task import nursery\n"
-        "subprocess.Popen([sys.executable, *nursery.words([])])\n"
+        "from lab.task.agent import forkserver\n"
+        "subprocess.Popen([sys.executable, *forkserver.argv([])])\n"
         "time.sleep(600)\n"
     )
     environ = home.stage.environ("", **home.variables)
@@ -392,27 +392,30 @@ def test_a_cancelled_run_ends_its_forked_program(home: Home) -> None:
 def test_a_program_that_cannot_be_started_has_not_succeeded(home: Home) -> None:
     cradle, variables = home.cradle()
     wait_for(cradle.is_settled, "the import")
-    program = cradle.bear([sys.executable, "x.py"], variables, home.stage.folder / "none")
+    program = cradle.spawn([sys.executable, "x.py"], variables, home.stage.folder / "none")
     wait_for(program.ended, "the end")
     assert program.reap() == 126
     with os.fdopen(program.output, "rb") as output:
         assert b"error: [Errno 2] No such file" in output.read()
-    cradle.give_up("the test is over")
+    cradle.disconnect("the test is over")
 
 
 def test_variables_that_count() -> None:
     imported = Imported({"TF_X": "1", "LAB_TASK": "a", "CUDA_VISIBLE_DEVICES": "-1"}, {})
-    assert imported.why_not({"TF_X": "1", "LAB_TASK": "b", "TF_CONFIG": "{}"}) is None
-    assert imported.why_not({"TF_X": "2"}) == "it has another TF_X"
-    assert imported.why_not({"OMP_NUM_THREADS": "1"}) == "it has another OMP_NUM_THREADS, TF_X"
+    assert imported.unavailable_reason({"TF_X": "1", "LAB_TASK": "b", "TF_CONFIG": "{}"}) is None
+    assert imported.unavailable_reason({"TF_X": "2"}) == "it has another TF_X"
+    assert (
+        imported.unavailable_reason({"OMP_NUM_THREADS": "1"})
+        == "it has another OMP_NUM_THREADS, TF_X"
+    )
 
 
 def test_openblas_is_told_how_many_cpus_a_program_has() -> None:
     code = (
         "import ctypes, numpy\n"
         "from pathlib import Path\n"
-        "from lab.task.nursery import tell_openblas\n"
-        "tell_openblas(1)\n"
+        "from lab.task.agent.forkserver import limit_openblas_threads\n"
+        "limit_openblas_threads(1)\n"
         "maps = Path('/proc/self/maps').read_text().splitlines()\n"
         "path = next(line.split()[-1] for line in maps if 'openblas' in line)\n"
         "print(ctypes.CDLL(path).scipy_openblas_get_num_threads64_())\n"

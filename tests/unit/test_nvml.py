@@ -19,7 +19,7 @@ import pytest
 
 from lab.gpu import Condition
 from lab.gpu.nvml import condition_of, fault_of
-from lab.gpu.topology import members, numa_node
+from lab.gpu.topology import bits_set, numa_node
 from lab.units import MIB
 from tests.agents import PATIENCE_S
 from tests.engine import ROOT
@@ -30,10 +30,10 @@ Have = Callable[[str | Box], Driver]
 
 SEE = """
 import dataclasses, json
-from lab.gpu import NvmlError, survey
+from lab.gpu import NvmlError, read_host
 from lab.gpu.sampler import Sampler
 try:
-    inventory = survey()
+    inventory = read_host()
     ids = [gpu.device_id for gpu in inventory.gpus] + ["GPU-of-no-box"]
     seen = dataclasses.asdict(inventory) | {"samples": []}
     if inventory.gpus:
@@ -350,7 +350,7 @@ def test_a_description_is_made_for_the_box_and_pinned_to_it(driver: Have, tmp_pa
         ("LibRmVersionMismatch", Condition.MISMATCH),
         ("NoPermission", Condition.NO_PERMISSION),
         ("OperatingSystem", Condition.NO_PERMISSION),
-        ("GpuIsLost", Condition.CARD_LOST),
+        ("GpuIsLost", Condition.GPU_LOST),
         ("NotSupported", Condition.NOT_SUPPORTED),
         ("FunctionNotFound", Condition.OLD_DRIVER),
         ("ResetRequired", Condition.OTHER),
@@ -374,8 +374,8 @@ def test_no_error_of_the_library_is_without_a_name() -> None:
 
 
 def test_a_set_is_read_word_by_word() -> None:
-    assert list(members([0b101, 0, 1 << 63])) == [0, 2, 191]
-    assert list(members([])) == []
+    assert list(bits_set([0b101, 0, 1 << 63])) == [0, 2, 191]
+    assert list(bits_set([])) == []
 
 
 class Silent:

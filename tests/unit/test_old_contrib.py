@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lab.task import heritage
-from lab.task.heritage import digits
+from lab.task import tf1
+from lab.task.tf1 import input_data
 
-NAME = f"{heritage.__name__}.contrib"
+NAME = f"{tf1.__name__}.contrib"
 
 
 class Shape:
@@ -67,7 +67,7 @@ def contrib(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     sys.modules.pop(NAME, None)
     yield importlib.import_module(NAME)
     sys.modules.pop(NAME, None)
-    vars(heritage).pop("contrib", None)
+    vars(tf1).pop("contrib", None)
 
 
 def variable(name: str, *sides: int) -> SimpleNamespace:
@@ -128,16 +128,16 @@ def test_the_random_strategy_goes_by_the_name(contrib: Any) -> None:
 
 
 def test_mnist_is_the_data_set_of_contrib_learn() -> None:
-    found = digits.load_dataset("mnist")
+    found = input_data.load_dataset("mnist")
     assert found.train.num_examples == 55_000
     assert found.test.labels.shape == (10_000,)
     with pytest.raises(ValueError, match=r"^Name of dataset is not found: iris; the lab has mnist"):
-        digits.load_dataset("iris")
+        input_data.load_dataset("iris")
 
 
 def test_the_graphs_seed_decides_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(seed: int | None) -> list[int]:
-        data = digits.DataSet(np.arange(50), np.arange(50), seed)
+        data = input_data.DataSet(np.arange(50), np.arange(50), seed)
         return [int(each) for each in data.next_batch(50)[0]]
 
     v1 = ModuleType("tensorflow.compat.v1")

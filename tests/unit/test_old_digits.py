@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lab.task.data import load_mnist
-from lab.task.heritage.digits import DataSet, dense_to_one_hot, read_data_sets
+from lab.task.sdk.data import load_mnist
+from lab.task.tf1.input_data import DataSet, dense_to_one_hot, read_data_sets
 
 
 def numbered(count: int) -> DataSet:

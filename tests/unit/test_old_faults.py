@@ -12,21 +12,21 @@ from types import CodeType, FrameType
 
 import pytest
 
-from lab.task.heritage import faults
-from lab.task.heritage.faults import (
+from lab.task.tf1 import known_bugs
+from lab.task.tf1.known_bugs import (
     GIVE_UP_S,
     NEVER_STOPS,
     PATIENCE_S,
     Watch,
-    alone,
-    called,
-    without_calls,
+    called_operation_message,
+    uncall_operations,
+    worker_ended_message,
 )
 
 
 def uncalled(source: str) -> tuple[str, list[str]]:
     told: list[str] = []
-    return ast.unparse(without_calls(ast.parse(source), told.append)), told
+    return ast.unparse(uncall_operations(ast.parse(source), told.append)), told
 
 
 def test_operations_are_no_longer_called() -> None:
@@ -61,14 +61,14 @@ def failing(folder: Path, line: str) -> BaseException:
 
 
 def test_a_called_operation_is_recognized_where_it_stands(tmp_path: Path) -> None:
-    assert called(failing(tmp_path, "x = op()"), tmp_path) == (
+    assert called_operation_message(failing(tmp_path, "x = op()"), tmp_path) == (
         "program.py:1: `x = op()` calls an operation as if it were a function;"
         " `lab run --listing --mend` mends it"
     )
-    assert called(failing(tmp_path, "len(op)"), tmp_path) is None
-    assert called(failing(tmp_path, "raise ValueError"), tmp_path) is None
+    assert called_operation_message(failing(tmp_path, "len(op)"), tmp_path) is None
+    assert called_operation_message(failing(tmp_path, "raise ValueError"), tmp_path) is None
     elsewhere = tmp_path / "elsewhere"
-    assert called(failing(tmp_path, "x = op()"), elsewhere) is None
+    assert called_operation_message(failing(tmp_path, "x = op()"), elsewhere) is None
 
 
 SESSION = "/site-packages/tensorflow/python/client/session.py"
@@ -121,9 +121,9 @@ def test_a_worker_that_is_left_alone_says_so_then_gives_up() -> None:
     trial.ended = {"worker-2", "worker-1"}
     trial.after(1, waits)
     trial.after(1, waits)
-    assert trial.told == [f"known fault: {alone('worker-1')}"]
+    assert trial.told == [f"known fault: {worker_ended_message('worker-1')}"]
     trial.after(GIVE_UP_S, waits)
-    assert trial.left == [alone("worker-1")]
+    assert trial.left == [worker_ended_message("worker-1")]
 
 
 def test_a_worker_that_goes_on_is_not_suspected() -> None:
@@ -158,8 +158,8 @@ def test_a_queue_runner_that_never_stops_is_told(file: str, name: str) -> None:
 
 def test_a_program_that_is_given_up_ends_though_a_thread_waits() -> None:
     script = (
-        "import threading; from lab.task.heritage.faults import leave;"
-        "threading.Thread(target=threading.Event().wait).start(); leave('it hangs')"
+        "import threading; from lab.task.tf1.known_bugs import exit_with_known_fault;"
+        "threading.Thread(target=threading.Event().wait).start(); exit_with_known_fault('it hangs')"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -168,4 +168,4 @@ def test_a_program_that_is_given_up_ends_though_a_thread_waits() -> None:
         timeout=PATIENCE_S,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (1, f"{faults.ERROR}: it hangs\n")
+    assert (done.returncode, done.stderr) == (1, f"{known_bugs.ERROR}: it hangs\n")

@@ -14,13 +14,14 @@ from typing import Any
 import docker.errors
 import pytest
 
-from lab.backends.compose import ComposeBackend, backend, image
-from lab.backends.compose.engine import Engine
+from lab.backends.compose import ComposeBackend, backend
+from lab.backends.compose import image_build as image
+from lab.backends.compose.cleanup import NO_RESOURCES
+from lab.backends.compose.client import Engine
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image import Image, Standing, build, standing
-from lab.backends.compose.removal import NOTHING
+from lab.backends.compose.image_build import Image, ImageStatus, build, image_status
 from lab.errors import LabError
-from lab.task.sources import IN_IMAGE, digest
+from lab.task.probes.version import IN_IMAGE, digest
 from tests.unit.errors.test_errors_of_containers import inspected
 from tests.unit.fakes import PLAN
 
@@ -233,17 +234,17 @@ def test_an_environment_without_containers_says_nothing() -> None:
 
 
 def test_how_an_image_stands() -> None:
-    assert standing(an_engine(), IMAGE, PLAN) is Standing.MISSING
-    assert standing(an_engine(cpu=HERE), IMAGE, PLAN) is Standing.FITS
-    assert standing(an_engine(cpu=OLD), IMAGE, PLAN) is Standing.OLD
-    assert standing(an_engine(cpu=b""), IMAGE, PLAN) is Standing.OLD
-    assert standing(an_engine(mine=HERE), MINE, PLAN) is Standing.FITS
-    assert standing(an_engine(cpu=OLD), MINE, PLAN) is Standing.MISSING
+    assert image_status(an_engine(), IMAGE, PLAN) is ImageStatus.MISSING
+    assert image_status(an_engine(cpu=HERE), IMAGE, PLAN) is ImageStatus.FITS
+    assert image_status(an_engine(cpu=OLD), IMAGE, PLAN) is ImageStatus.OLD
+    assert image_status(an_engine(cpu=b""), IMAGE, PLAN) is ImageStatus.OLD
+    assert image_status(an_engine(mine=HERE), MINE, PLAN) is ImageStatus.FITS
+    assert image_status(an_engine(cpu=OLD), MINE, PLAN) is ImageStatus.MISSING
 
 
 def test_an_image_that_the_user_has_named_is_left_alone() -> None:
     with pytest.raises(LabError) as caught:
-        standing(an_engine(mine=OLD), MINE, PLAN)
+        image_status(an_engine(mine=OLD), MINE, PLAN)
     assert str(caught.value) == (
         "the image lab:mine (LAB_IMAGE) holds another version of lab/task than this lab; run"
         " `lab build` again if that made it; if you built it on lab:cpu, run"
@@ -251,7 +252,7 @@ def test_an_image_that_the_user_has_named_is_left_alone() -> None:
     )
     old = replace(PLAN, tensorflow="2.15")
     with pytest.raises(LabError, match=r"lab:mine .LAB_HERITAGE_IMAGE. .* on lab:heritage-cpu, r"):
-        standing(an_engine(mine=OLD), MINE, old)
+        image_status(an_engine(mine=OLD), MINE, old)
 
 
 class Building:
@@ -269,11 +270,11 @@ class Building:
         arguments = {"BASE_IMAGE": BASE, "TENSORFLOW": IMAGE.tensorflow}
         return {"services": {"tf1": {"image": "lab:cpu", "build": {"args": arguments}}}}
 
-    def build(self, service: str, say: object) -> None:
+    def build(self, service: str, notify: object) -> None:
         self.done.append(f"build {service}")
         docker_of(self.engine).files["lab:cpu"] = self.file
 
-    def up(self, say: object) -> None:
+    def up(self, notify: object) -> None:
         self.done.append("up")
 
 
@@ -281,7 +282,7 @@ def test_a_build_from_another_version_does_not_count() -> None:
     engine = an_engine(base=b"")
     compose: Any = Building(engine, OLD)
     with pytest.raises(LabError) as caught:
-        build(engine, compose, IMAGE, PLAN, root=Path("/home/\x1bada"), say=lambda _: None)
+        build(engine, compose, IMAGE, PLAN, root=Path("/home/\x1bada"), notify=lambda _: None)
     assert compose.done == ["build tf1"]
     what, _, mend = str(caught.value).partition("; ")
     assert what.startswith("the image lab:cpu was built from another version of lab/task, ")
@@ -292,10 +293,10 @@ def test_a_build_from_another_version_does_not_count() -> None:
 @pytest.fixture
 def booting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ComposeBackend]:
     monkeypatch.setenv("LAB_STATE", str(tmp_path))
-    monkeypatch.setattr(backend, "holdings", lambda *_: NOTHING)
+    monkeypatch.setattr(backend, "list_resources", lambda *_: NO_RESOURCES)
     monkeypatch.setattr(backend, "remove", lambda *_, **__: None)
     monkeypatch.setattr(backend, "wait_until_up", lambda *_, **__: None)
-    monkeypatch.setattr(backend, "restart_stranded", lambda *_: False)
+    monkeypatch.setattr(backend, "restart_detached_tasks", lambda *_: False)
     monkeypatch.setattr(backend, "docker", lambda: "docker")
     monkeypatch.setattr(backend, "compose_version", lambda: "2.40.3")
     return ComposeBackend()
@@ -320,7 +321,7 @@ def test_a_boot_builds_an_image_that_is_missing_or_old(
     compose = Building(engine, HERE)
     monkeypatch.setattr(backend, "Compose", compose)
     said: list[str] = []
-    booting.up(PLAN, root=Path("/p"), say=said.append)
+    booting.up(PLAN, root=Path("/p"), notify=said.append)
     assert compose.done == done
     line = "the image lab:cpu holds another version of lab/task than this lab: it is built again"
     assert (line in said) == ("cpu" in files and len(done) > 1)
@@ -334,7 +335,7 @@ def test_a_boot_from_a_folder_with_another_version_fails(
     compose = Building(engine, OLD)
     monkeypatch.setattr(backend, "Compose", compose)
     with pytest.raises(LabError, match="was built from another version of lab/task, /p/lab/task"):
-        booting.up(PLAN, root=Path("/p"), say=lambda _: None)
+        booting.up(PLAN, root=Path("/p"), notify=lambda _: None)
     assert compose.done == ["build tf1"]
 
 
@@ -356,7 +357,7 @@ def test_an_old_image_counts_as_none(
 ) -> None:
     booting._engine = engine = an_engine(**files)
     monkeypatch.setattr(backend, "Compose", Building(engine, HERE))
-    found = booting.unready(PLAN, root=Path("/p"))
+    found = booting.missing_image(PLAN, root=Path("/p"))
     if reason is None:
         assert found is None
     else:

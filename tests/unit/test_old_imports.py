@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from lab.task import heritage
-from lab.task.heritage import digits
-from lab.task.heritage.importing import Old, provide, tensorflow_1, vars_of
+from lab.task import tf1
+from lab.task.tf1 import input_data
+from lab.task.tf1.import_hook import CompatModule, provide, tensorflow_1, vars_of
 
 CONTRIB = "TensorFlow 2 has no tf.contrib; of it there are layers, learn.datasets, training"
 KERAS = "it needs Keras 2, and here is Keras 3; use tf.get_variable and tf.nn"
@@ -63,8 +63,8 @@ def modern(monkeypatch: pytest.MonkeyPatch) -> Iterator[Modern]:
 
 def forget() -> None:
     """Take out what was imported with the TensorFlow of a test."""
-    sys.modules.pop(f"{heritage.__name__}.contrib", None)
-    vars(heritage).pop("contrib", None)
+    sys.modules.pop(f"{tf1.__name__}.contrib", None)
+    vars(tf1).pop("contrib", None)
 
 
 @pytest.fixture
@@ -111,8 +111,8 @@ def test_the_old_api_with_todays_behind_it(run: Run, modern: Modern) -> None:
 )
 def test_the_digits_in_every_way_of_importing_them(run: Run, line: str) -> None:
     found = run(line)["found"]
-    assert found.read_data_sets is digits.read_data_sets
-    assert found.load_mnist is digits.load_mnist
+    assert found.read_data_sets is input_data.read_data_sets
+    assert found.load_mnist is input_data.load_mnist
 
 
 @pytest.mark.parametrize(
@@ -254,14 +254,14 @@ def test_other_imports_are_as_ever(run: Run) -> None:
 
 
 def test_what_a_module_offers() -> None:
-    offered = vars_of(digits)
+    offered = vars_of(input_data)
     assert {"read_data_sets", "load_mnist", "load_dataset", "DataSet"} <= offered.keys()
     # Neither what it imports itself nor what is its own concern.
     assert not {"np", "Path", "_seed_of_the_graph"} & offered.keys()
 
 
 def test_a_name_with_none_behind_it() -> None:
-    module = Old("tensorflow.contrib", {"there": 1}, why="it went")
+    module = CompatModule("tensorflow.contrib", {"there": 1}, why="it went")
     assert module.there == 1
     with pytest.raises(AttributeError, match=r"^tf\.contrib\.slim is not available: it went$"):
         _ = module.slim

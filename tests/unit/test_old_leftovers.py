@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.heritage.sessions import check_own
-from lab.task.program import ProgramError
+from lab.task.sdk.program import ProgramError
+from lab.task.tf1.sessions import check_checkpoint_age
 
 
 def test_a_checkpoint_of_an_earlier_run_is_refused_and_ones_own_is_not(tmp_path: Path) -> None:
     checkpoint = tmp_path / "model.ckpt-3299"
-    check_own(None, 1000.0)
-    check_own(str(checkpoint), 1000.0)  # It has gone meanwhile.
+    check_checkpoint_age(None, 1000.0)
+    check_checkpoint_age(str(checkpoint), 1000.0)  # It has gone meanwhile.
     index = tmp_path / "model.ckpt-3299.index"
     index.touch()
     os.utime(index, (1000.5, 1000.5))
-    check_own(str(checkpoint), 1000.0)
+    check_checkpoint_age(str(checkpoint), 1000.0)
     with pytest.raises(ProgramError, match=r"holds model\.ckpt-3299, which an earlier run has l"):
-        check_own(str(checkpoint), 1001.0)
+        check_checkpoint_age(str(checkpoint), 1001.0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.heritage.missing import missing
+from lab.task.tf1.missing import missing_file_line
 from tests.commands import environ
 
 
@@ -50,7 +50,7 @@ def test_the_line_for_a_missing_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("there.csv").touch()
-    found = missing(error, noted, "main.py")
+    found = missing_file_line(error, noted, "main.py")
     if line is None:
         assert found is None
     else:
@@ -77,7 +77,7 @@ def test_a_queue_runner_that_misses_its_file_ends_the_program(
     # Without a coordinator, the main thread waits for the queue for ever.
     (tmp_path / "queues.py").write_text(QUEUES.format(coordinator=coordinator))
     done = subprocess.run(
-        [sys.executable, "-m", "lab.task.heritage", "queues.py"],
+        [sys.executable, "-m", "lab.task.tf1", "queues.py"],
         cwd=tmp_path,
         env=environ(tmp_path),
         capture_output=True,
@@ -94,7 +94,7 @@ def test_a_queue_runner_that_misses_its_file_ends_the_program(
 
 def test_a_program_that_is_started_by_hand_and_is_not_there(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "lab.task.heritage", "gone.py"],
+        [sys.executable, "-m", "lab.task.tf1", "gone.py"],
         cwd=tmp_path,
         env=environ(tmp_path),
         capture_output=True,

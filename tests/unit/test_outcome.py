@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from lab.console import say
+from lab.console import notify
 from lab.errors import LabError
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
 from lab.run.tables import PIPE_WIDTH
 from lab.service.outcome import LOG_LINES, check_succeeded
-from lab.task.files import write_atomically
-from lab.task.output import MAX_LINE_BYTES
+from lab.task.agent.output import MAX_LINE_BYTES
 from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.states import State
+from lab.task.protocol.files import write_atomically
+from lab.task.protocol.states import State
 
 PREFIX = "worker-0  | "
 CHATTER = b"I0000 00:00:1795401475.885592      50 rpc.cc:35] an RPC was cancelled\n"
@@ -45,7 +45,7 @@ def judged(run: RunDir) -> None:
     with pytest.raises(
         LabError, match=r"^run r failed \(so it is\); all that its tasks said is in"
     ):
-        check_succeeded(run, summarize(run), say)
+        check_succeeded(run, summarize(run), notify)
 
 
 def shown(run: RunDir, capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.gpu.verification import NOTHING, Sight, Verdict, Word, verdict
-from lab.task.sight import NO_LIBCUDA, NOT_ASKED, OF_THE_BOX
+from lab.gpu.verification import NOTHING, GpuCheck, GpuStatus, GpuView, check_gpus
+from lab.task.probes.gpu_probe import NO_LIBCUDA, NOT_ASKED, SHOWS_WHOLE_HOST
 
 A, B, C = (f"GPU-0000000{letter}-1111-2222-3333-444444444444" for letter in "abc")
 M, N = (f"MIG-0000000{letter}-1111-2222-3333-444444444444" for letter in "de")
@@ -25,18 +25,18 @@ def bare(*uuids: str) -> tuple[str, ...]:
     return tuple(each[4:] for each in uuids)
 
 
-def inside(*pins: str, **changes: Any) -> Sight:
+def inside(*pins: str, **changes: Any) -> GpuView:
     """A container that the engine was told to give these, without a driver in it."""
     told = {"NVIDIA_VISIBLE_DEVICES": ",".join(pins)}
     none = {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
-    sight = Sight(told if pins else none, {}, reasons=SILENT, isolated=True, engine=pins)
+    sight = GpuView(told if pins else none, {}, reasons=SILENT, isolated=True, engine=pins)
     return replace(sight, **changes)
 
 
-def local(*pins: str, **changes: Any) -> Sight:
+def local(*pins: str, **changes: Any) -> GpuView:
     """An agent that is a process of the box, without a driver."""
     told = {"CUDA_VISIBLE_DEVICES": ",".join(pins) or "-1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    sight = Sight(told, reasons={**SILENT, "nodes": OF_THE_BOX, "nvml": OF_THE_BOX})
+    sight = GpuView(told, reasons={**SILENT, "nodes": SHOWS_WHOLE_HOST, "nvml": SHOWS_WHOLE_HOST})
     return replace(sight, **changes)
 
 
@@ -45,7 +45,7 @@ def failing(code: str) -> dict[str, str]:
     return {"cuda": f"cuInit: error {code} (x)"}
 
 
-def on_a_box(*pins: str, nodes: tuple[int, ...], **changes: Any) -> Sight:
+def on_a_box(*pins: str, nodes: tuple[int, ...], **changes: Any) -> GpuView:
     """The same as `inside`, with the driver's nodes and libraries."""
     shown = {"nodes": dict.fromkeys(nodes, ""), "nvml": pins, "cuda": bare(*pins)}
     return replace(inside(*pins), **{**shown, **changes})
@@ -203,16 +203,16 @@ MISMATCH = [
 ]
 
 
-def judged(planned: tuple[str, ...], sight: Sight, *, nodes_known: bool = True) -> Verdict:
-    return verdict(planned, sight, MINORS if nodes_known else {}, UUIDS)
+def judged(planned: tuple[str, ...], sight: GpuView, *, nodes_known: bool = True) -> GpuCheck:
+    return check_gpus(planned, sight, MINORS if nodes_known else {}, UUIDS)
 
 
 @pytest.mark.parametrize(
     ("planned", "sight"), [pytest.param(*each[1:], id=each[0]) for each in PROVED]
 )
-def test_proved(planned: tuple[str, ...], sight: Sight) -> None:
+def test_proved(planned: tuple[str, ...], sight: GpuView) -> None:
     found = judged(planned, sight)
-    assert (found.word, found.mend) == (Word.PROVED, ""), found.explanation
+    assert (found.argument, found.fix) == (GpuStatus.PROVED, ""), found.explanation
     assert found.seen == planned
     assert found.sources
 
@@ -220,21 +220,21 @@ def test_proved(planned: tuple[str, ...], sight: Sight) -> None:
 @pytest.mark.parametrize(
     ("planned", "sight"), [pytest.param(*each[1:], id=each[0]) for each in DECLARED]
 )
-def test_declared(planned: tuple[str, ...], sight: Sight) -> None:
+def test_declared(planned: tuple[str, ...], sight: GpuView) -> None:
     found = judged(planned, sight, nodes_known=bool(sight.nodes))
-    assert (found.word, found.mend) == (Word.DECLARED, ""), found.explanation
+    assert (found.argument, found.fix) == (GpuStatus.DECLARED, ""), found.explanation
     assert found.seen == planned
 
 
 @pytest.mark.parametrize(
     ("planned", "sight", "words"), [pytest.param(*each[1:], id=each[0]) for each in MISMATCH]
 )
-def test_mismatch(planned: tuple[str, ...], sight: Sight, words: str) -> None:
+def test_mismatch(planned: tuple[str, ...], sight: GpuView, words: str) -> None:
     nodes_known = bool(sight.nodes) or words.endswith("(device nodes)")
     found = judged(planned, sight, nodes_known=nodes_known)
     shown = ", ".join(planned) or "none"
-    assert (found.word, found.explanation) == (Word.MISMATCH, f"planned {shown}, {words}")
-    assert found.mend
+    assert (found.argument, found.explanation) == (GpuStatus.MISMATCH, f"planned {shown}, {words}")
+    assert found.fix
 
 
 @pytest.mark.parametrize(
@@ -314,35 +314,35 @@ def test_mismatch(planned: tuple[str, ...], sight: Sight, words: str) -> None:
         ),
     ],
 )
-def test_lost(sight: Sight, words: str, mend: str) -> None:
+def test_lost(sight: GpuView, words: str, mend: str) -> None:
     found = judged((A,), sight)
-    assert found.word is Word.LOST
+    assert found.argument is GpuStatus.LOST
     assert found.explanation == f"planned {A}, and cannot use it: {words}"
-    assert mend in found.mend
-    assert not found.word.good
+    assert mend in found.fix
+    assert not found.argument.good
 
 
 def test_a_card_of_another_task_is_no_loss() -> None:
     gone = {4: "Operation not permitted"}
-    assert judged((B,), inside(A, nodes=gone)).word is Word.MISMATCH
-    assert judged((), inside(reasons={"nvml": "Unknown Error"})).word is Word.PROVED
-    assert judged((A,), local(A, reasons={"nvml": "Unknown Error"})).word is Word.DECLARED
+    assert judged((B,), inside(A, nodes=gone)).argument is GpuStatus.MISMATCH
+    assert judged((), inside(reasons={"nvml": "Unknown Error"})).argument is GpuStatus.PROVED
+    assert judged((A,), local(A, reasons={"nvml": "Unknown Error"})).argument is GpuStatus.DECLARED
 
 
 def test_libraries_that_do_not_fit_are_mended_where_they_are() -> None:
     in_a_container = judged((A,), on_a_box(A, nodes=(4,), tensorflow=0))
-    assert "lab build" in in_a_container.mend
+    assert "lab build" in in_a_container.fix
     here = judged((A,), local(A, cuda=bare(A), tensorflow=0))
     assert here.explanation == f"planned {A}, sees none (TensorFlow)"
-    assert "pip install 'tensorflow[and-cuda]==2.21.*'" in here.mend
-    assert "lab build" not in here.mend
+    assert "pip install 'tensorflow[and-cuda]==2.21.*'" in here.fix
+    assert "lab build" not in here.fix
 
 
 def test_a_task_that_says_nothing_is_unknown() -> None:
-    found = judged((A,), Sight.untold("exited (1)"))
-    assert (found.word, found.seen) == (Word.UNKNOWN, None)
+    found = judged((A,), GpuView.untold("exited (1)"))
+    assert (found.argument, found.seen) == (GpuStatus.UNKNOWN, None)
     assert "environment: exited (1)" in found.explanation
-    assert found.word.good
+    assert found.argument.good
 
 
 def test_why_it_is_only_declared_is_told() -> None:
@@ -364,7 +364,7 @@ def test_what_a_task_prints_is_read_back() -> None:
             "reasons": {"x": "y"},
         }
     )
-    assert Sight.from_json(text) == Sight(
+    assert GpuView.from_json(text) == GpuView(
         {"CUDA_VISIBLE_DEVICES": "-1"},
         {4: "", 5: "Operation not permitted"},
         (A,),
@@ -372,7 +372,7 @@ def test_what_a_task_prints_is_read_back() -> None:
         0,
         {"x": "y"},
     )
-    assert Sight.from_json("{}") == Sight()
+    assert GpuView.from_json("{}") == GpuView()
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_what_a_task_prints_is_read_back() -> None:
 )
 def test_nonsense_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Sight.from_json(text)
+        GpuView.from_json(text)
 
 
 # ---- Whatever is said
@@ -413,7 +413,7 @@ variables = st.one_of(
     ),
 )
 sights = st.builds(
-    Sight,
+    GpuView,
     environment=variables,
     nodes=st.one_of(
         st.none(),
@@ -426,7 +426,7 @@ sights = st.builds(
     tensorflow=st.one_of(st.none(), st.integers(0, 3)),
     reasons=st.dictionaries(
         st.sampled_from(["nvml", "cuda"]),
-        st.sampled_from(["Unknown Error", NO_LIBCUDA, OF_THE_BOX]),
+        st.sampled_from(["Unknown Error", NO_LIBCUDA, SHOWS_WHOLE_HOST]),
     ),
     isolated=st.booleans(),
     engine=st.one_of(st.none(), some_cards),
@@ -434,7 +434,7 @@ sights = st.builds(
 minors = st.sampled_from([{}, MINORS])
 
 
-def agreeing(planned: tuple[str, ...], data: st.DataObject) -> Sight:
+def agreeing(planned: tuple[str, ...], data: st.DataObject) -> GpuView:
     """What a task sees that has its cards: each source is right, or silent."""
     uuids = tuple(UUIDS.get(each, each) for each in planned)
     right = on_a_box(*planned, nodes=(), nvml=uuids, cuda=bare(*uuids), tensorflow=len(planned))
@@ -449,10 +449,10 @@ def agreeing(planned: tuple[str, ...], data: st.DataObject) -> Sight:
 
 @given(some_cards, sights, minors)
 def test_words_alone_prove_nothing(
-    planned: tuple[str, ...], sight: Sight, known: dict[str, int]
+    planned: tuple[str, ...], sight: GpuView, known: dict[str, int]
 ) -> None:
     mute = replace(sight, nodes=None, nvml=None, cuda=None, reasons={})
-    assert verdict(planned, mute, known, UUIDS).word is not Word.PROVED
+    assert check_gpus(planned, mute, known, UUIDS).argument is not GpuStatus.PROVED
 
 
 @given(
@@ -464,10 +464,10 @@ def test_words_alone_prove_nothing(
 def test_whoever_has_its_cards_is_never_refused(
     planned: tuple[str, ...], data: st.DataObject
 ) -> None:
-    found = verdict(planned, agreeing(planned, data), MINORS, UUIDS)
-    assert found.word.good, found.explanation
+    found = check_gpus(planned, agreeing(planned, data), MINORS, UUIDS)
+    assert found.argument.good, found.explanation
     strong = {"CUDA", "NVML", "device nodes"} & set(found.sources)
-    assert (found.word is Word.PROVED) == bool(strong)
+    assert (found.argument is GpuStatus.PROVED) == bool(strong)
 
 
 @given(st.lists(st.sampled_from([A, B, C]), max_size=2, unique=True).map(tuple), st.data())
@@ -493,7 +493,7 @@ def test_a_single_source_that_disagrees_is_enough(
         "tensorflow": len(other) if len(other) != len(planned) else len(planned) + 1,
     }
     lying = replace(sight, **{liar: lies[liar]})
-    found = verdict(planned, lying, MINORS, UUIDS)
+    found = check_gpus(planned, lying, MINORS, UUIDS)
     if (
         liar == "environment"
         and not other
@@ -502,7 +502,7 @@ def test_a_single_source_that_disagrees_is_enough(
         # So says CDI; it counts only where the driver itself shows the cards.
         assert lying.environment is not None
     else:
-        assert found.word is Word.MISMATCH, found.explanation
+        assert found.argument is GpuStatus.MISMATCH, found.explanation
 
 
 def some_other(planned: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
@@ -512,12 +512,12 @@ def some_other(planned: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
 
 @given(some_cards, sights, minors)
 def test_every_verdict_can_be_shown(
-    planned: tuple[str, ...], sight: Sight, known: dict[str, int]
+    planned: tuple[str, ...], sight: GpuView, known: dict[str, int]
 ) -> None:
-    found = verdict(planned, sight, known, UUIDS)
+    found = check_gpus(planned, sight, known, UUIDS)
     assert "\n" not in found.explanation
-    assert bool(found.mend) == (not found.word.good)
-    assert (found.seen == planned) == (found.word.good and found.word is not Word.UNKNOWN) or (
-        not found.word.good
-    )
+    assert bool(found.fix) == (not found.argument.good)
+    assert (found.seen == planned) == (
+        found.argument.good and found.argument is not GpuStatus.UNKNOWN
+    ) or (not found.argument.good)
     assert "void" in NOTHING

@@ -9,7 +9,7 @@ import pytest
 from lab.config import Cluster, parse_cluster
 from lab.errors import InputError, LabError
 from lab.gpu import Gpu, Inventory, Process, take_inventory
-from lab.placement.gpu_usage import busy
+from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import place
 from lab.placement.plan import Link, Plan
 from lab.units import GIB
@@ -418,7 +418,7 @@ def test_cards_that_are_in_use_are_named_with_their_tasks_and_processes() -> Non
     )
     cards = tuple(dataclasses.replace(gpu, processes=used[: 3 - gpu.index]) for gpu in whole.gpus)
     inventory = dataclasses.replace(whole, gpus=cards)
-    many, one = busy(place(book, inventory), inventory)
+    many, one = gpus_in_use(place(book, inventory), inventory)
     # The card of tf3, which no task holds, may be used by whoever likes.
     assert one == f"GPU 2 ({uuid_of(2)}, chief-0) is in use: python (pid 4711, 3.2 GiB)"
     assert many.startswith(
@@ -426,7 +426,7 @@ def test_cards_that_are_in_use_are_named_with_their_tasks_and_processes() -> Non
     )
     assert "evil\\x1b[31mxxx" in many
     assert many.endswith("… (pid 12), a process (pid 13, 0 B)")
-    assert busy(place(book, whole), whole) == []
+    assert gpus_in_use(place(book, whole), whole) == []
 
 
 @pytest.mark.parametrize(
@@ -444,4 +444,4 @@ def test_who_only_draws_on_a_card_does_not_count(process: Process, warns: bool) 
     (gpu,) = free.gpus
     both = (dataclasses.replace(gpu, processes=(process,)),)
     inventory = dataclasses.replace(free, gpus=both)
-    assert bool(busy(place(one, inventory), inventory)) is warns
+    assert bool(gpus_in_use(place(one, inventory), inventory)) is warns

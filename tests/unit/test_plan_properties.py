@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from lab.backends.local.layout import cpus_of
+from lab.backends.local.manifest import parse_cpuset
 from lab.config import Cluster, parse_cluster
-from lab.errors import DescriptionError, LabError
+from lab.errors import ConfigError, LabError
 from lab.gpu import Gpu, Inventory, Pair, Process
-from lab.placement.gpu_usage import busy
+from lab.placement.gpu_usage import gpus_in_use
 from lab.placement.place import place
 from lab.placement.plan import Plan
 from lab.render import render
@@ -198,7 +198,7 @@ def check(description: dict[str, Any], inventory: Inventory) -> None:
     data = json.dumps(description).encode()
     try:
         cluster = parse_cluster(data, "cluster.yaml")
-    except DescriptionError:
+    except ConfigError:
         event("not a description")
         return
     try:
@@ -300,7 +300,7 @@ def gives_no_cpu_twice(plan: Plan, inventory: Inventory) -> None:
     usable = set(inventory.cpu_ids or range(inventory.cpus))
     sets = [task.cpuset for task in plan.tasks]
     assert (None in sets) == (len(usable) < len(sets))
-    cpus = [cpu for cpuset in sets if cpuset is not None for cpu in cpus_of(cpuset)]
+    cpus = [cpu for cpuset in sets if cpuset is not None for cpu in parse_cpuset(cpuset)]
     assert len(cpus) == len(set(cpus))
     assert usable.issuperset(cpus)
     close = {gpu.device_id: set(gpu.cpus) & usable for gpu in inventory.gpus}
@@ -309,11 +309,13 @@ def gives_no_cpu_twice(plan: Plan, inventory: Inventory) -> None:
         if task.cpus is not None:
             assert 0 < task.cpus <= len(usable)
         if task.cpuset is not None:
-            own = cpus_of(task.cpuset)
+            own = parse_cpuset(task.cpuset)
             assert own
             assert task.cpus is None or task.cpus <= len(own)
             near = set[int]().union(*(close[gpu] for gpu in task.gpus))
-            without = {c for t in plan.tasks if t.cpuset and not t.gpus for c in cpus_of(t.cpuset)}
+            without = {
+                c for t in plan.tasks if t.cpuset and not t.gpus for c in parse_cpuset(t.cpuset)
+            }
             if near and own - near:
                 event("has CPUs that are not close")
                 # Then nobody without cards has any that are close, and none was left over.
@@ -321,7 +323,9 @@ def gives_no_cpu_twice(plan: Plan, inventory: Inventory) -> None:
         if task.memory_bytes is not None:
             assert 0 < task.memory_bytes <= (inventory.memory_bytes or 0)
     if not any(gpu.cpus for gpu in inventory.gpus):
-        order = [cpu for cpuset in sets if cpuset is not None for cpu in sorted(cpus_of(cpuset))]
+        order = [
+            cpu for cpuset in sets if cpuset is not None for cpu in sorted(parse_cpuset(cpuset))
+        ]
         assert order == sorted(usable)[: len(order)]
 
 
@@ -334,7 +338,7 @@ def explains_itself(plan: Plan, inventory: Inventory) -> None:
     assert set(plan.shortfalls) <= set(plan.notices)
     used = {gpu for task in plan.tasks for gpu in task.gpus}
     in_use = [gpu for gpu in inventory.gpus if gpu.processes and gpu.device_id in used]
-    lines = busy(plan, inventory)
+    lines = gpus_in_use(plan, inventory)
     assert len(lines) == len(in_use)
     assert all(line.isprintable() for line in (*lines, *plan.reasons))
 

@@ -20,11 +20,11 @@ from PIL import Image
 
 from lab.cli import main
 from lab.predict.image_grid import draw_grid, draw_one
-from lab.predict.prediction import Answer, most_probable, percent
+from lab.predict.prediction import Prediction, most_probable, percent
 from lab.run.store import RunDir
-from lab.task.data import load_test
-from lab.task.model import SavedModel
-from lab.task.states import State
+from lab.task.protocol.states import State
+from lab.task.sdk.data import load_test
+from lab.task.sdk.model import SavedModel
 from tests import oracle
 from tests.unit.predicting import RECORDED, SEVEN, make_run, trained
 from tests.unit.test_cli import environ
@@ -260,9 +260,9 @@ def test_a_damaged_model(run: RunDir, capsys: pytest.CaptureFixture[str]) -> Non
 # ---- What is drawn
 
 
-def answers(count: int) -> list[Answer]:
+def answers(count: int) -> list[Prediction]:
     image = np.zeros(784, np.float32)
-    return [Answer(image, 3, 0.61, 3 if place % 2 else 5) for place in range(count)]
+    return [Prediction(image, 3, 0.61, 3 if place % 2 else 5) for place in range(count)]
 
 
 def test_captions() -> None:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from lab.errors import InputError, LabError
+from lab.predict.model_loader import saved_model
 from lab.predict.network import Network, network, softmax
 from lab.predict.prediction import Evaluation, evaluate
-from lab.predict.source import saved_model
 from lab.run.store import RunDir
-from lab.task.data import Examples, load_mnist, load_test
-from lab.task.model import SavedModel
-from lab.task.states import State
+from lab.task.protocol.states import State
+from lab.task.sdk.data import Examples, load_mnist, load_test
+from lab.task.sdk.model import SavedModel
 from tests import oracle
 from tests.unit.predicting import DIGITS, RECORDED, make_run, trained
 
@@ -135,7 +135,7 @@ def test_a_training_that_diverged(value: float, test_images: Examples) -> None:
     [
         (State.CANCELLED, "only a run that succeeded has one"),
         (State.TRAINING, "wait until it has ended"),
-        (State.SUCCEEDED, "let its program call lab.task.model.save_model"),
+        (State.SUCCEEDED, "let its program call lab.task.sdk.model.save_model"),
     ],
 )
 def test_a_run_without_a_model(tmp_path: Path, state: State, mend: str) -> None:
@@ -187,9 +187,9 @@ def test_scores_of_each_digit() -> None:
 
 def test_some_images_are_drawn_by_the_seed() -> None:
     found = evaluation([1] * 50, [1, 7] * 25)
-    first = found.some(10, 5, wrong=False)
-    assert first == found.some(10, 5, wrong=False) == sorted(set(first))
-    assert first != found.some(10, 6, wrong=False)
-    assert all(place % 2 for place in found.some(10, 5, wrong=True))
-    assert found.some(100, 5, wrong=True) == list(range(1, 50, 2))
-    assert evaluation([1], [1]).some(3, 0, wrong=True) == []
+    first = found.sample(10, 5, wrong=False)
+    assert first == found.sample(10, 5, wrong=False) == sorted(set(first))
+    assert first != found.sample(10, 6, wrong=False)
+    assert all(place % 2 for place in found.sample(10, 5, wrong=True))
+    assert found.sample(100, 5, wrong=True) == list(range(1, 50, 2))
+    assert evaluation([1], [1]).sample(3, 0, wrong=True) == []

@@ -8,25 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.agent import Agent
-from lab.task.execution import Execution
-from lab.task.place import Place
-from lab.task.presence import Presence
+from lab.task.agent.agent import Agent
+from lab.task.agent.agent_config import AgentConfig
+from lab.task.agent.execution import Execution
 from lab.task.protocol import Volume
+from lab.task.protocol.heartbeat import Heartbeat
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> AgentConfig:
     (tmp_path / "runs").mkdir()
     folders = (tmp_path / name for name in ("runs", "scripts", "data"))
-    return Place("demo", "tf1", "worker-0", {"worker": ["tf1:2222"]}, *folders)
+    return AgentConfig("demo", "tf1", "worker-0", {"worker": ["tf1:2222"]}, *folders)
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EDQUOT])
 def test_an_agent_survives_a_volume_that_refuses(
-    place: Place, monkeypatch: pytest.MonkeyPatch, number: int
+    place: AgentConfig, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    presence = Presence(Volume(place.runs), place.task)
+    presence = Heartbeat(Volume(place.runs), place.task)
     presence.announce()
 
     def refuse(_path: Path) -> None:
@@ -37,9 +37,9 @@ def test_an_agent_survives_a_volume_that_refuses(
 
 
 def test_another_fault_of_the_volume_ends_the_agent(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: AgentConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    presence = Presence(Volume(place.runs), place.task)
+    presence = Heartbeat(Volume(place.runs), place.task)
     presence.announce()
 
     def fail(_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lab.cli import main
-from lab.run.printed import MOST_PER_S, PrintedLines, readable
+from lab.run.program_output import MOST_PER_S, PrintedLines, readable
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
-from lab.task.states import State
+from lab.task.protocol.states import State
 from tests.specs import update
 from tests.unit.fakes import PLAN
 

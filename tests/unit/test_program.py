@@ -52,7 +52,7 @@ def test_modules_and_packages_beside_it_come_along_and_nothing_else(tmp_path: Pa
     [
         ("import os; print(os.environ['TF_CONFIG'])", ALL),
         ("import sys; print(sys.argv)", ALL),
-        ("from lab.task.flags import training_flags", ALL),
+        ("from lab.task.sdk.flags import training_flags", ALL),
         ("p.add_argument('--task_id')\np.add_argument('--job_name')", ("job_name", "task_id")),
         ("tf.app.flags.DEFINE_string('ps', '', '')", ("ps",)),
         ("flags.DEFINE_integer(name='task_index', default=0)", ("task_index",)),

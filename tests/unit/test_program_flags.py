@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.experiments import EXPERIMENTS, Experiment
-from lab.task.flags import task_flags, training_flags
+from lab.task.protocol.experiments import EXPERIMENTS, Experiment
+from lab.task.sdk.flags import task_flags, training_flags
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 

@@ -12,7 +12,7 @@ from lab.errors import InputError
 from lab.run import program as programs
 from lab.run.program import names_a_program, read_program
 from lab.run.project import experiment_of
-from lab.task.protocol import Entry
+from lab.task.protocol import TaskProgram
 
 OLD = """\
 import sys
@@ -181,7 +181,7 @@ def test_each_task_has_its_program(tmp_path: Path) -> None:
     own = read_program(word)
     assert (own.program, own.name) == ("worker-0=a.py,worker-1=b.py,ps-0=a.py", "a-b")
     assert own.files == (Path("a.py"), Path("b.py"), Path("c.py"))
-    assert own.programs["worker-1"] == Entry("b.py", ("task_index",))
+    assert own.programs["worker-1"] == TaskProgram("b.py", ("task_index",))
     assert own.programs["worker-0"] == own.programs["ps-0"]
     assert len(own.programs["worker-0"].cluster_flags) == 4
     wanted = experiment_of(own, cluster("worker: {on: [tf1, tf1]}, ps: {on: [tf1]}"), "2.21")

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from lab.backends import looking, proof
-from lab.backends.compose.containers import read
-from lab.backends.compose.engine import Engine
-from lab.backends.compose.environment import anchor_sight, task_sight
+from lab.backends import gpu_probe, gpu_verification
+from lab.backends.compose.client import Engine
+from lab.backends.compose.containers import parse_inspection
+from lab.backends.compose.environment import probe_anchor, probe_task
 from lab.errors import LabError
 from lab.gpu import Condition, Fault, Gpu, NvmlError
-from lab.gpu.verification import Sight
+from lab.gpu.verification import GpuView
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from tests.unit.fakes import FakeBackend, FakeEnvironment
 from tests.unit.test_compose_containers import INSPECTED
@@ -44,9 +44,9 @@ class Looked(FakeEnvironment):
     """Counts how often it is looked at, with TensorFlow or without."""
 
     looks: list[bool] = field(default_factory=list)
-    with_tensorflow: Mapping[str, Sight] = field(default_factory=dict)
+    with_tensorflow: Mapping[str, GpuView] = field(default_factory=dict)
 
-    def look(self, *, tensorflow: bool) -> dict[str, Sight]:
+    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
         self.looks.append(tensorflow)
         return dict(self.with_tensorflow if tensorflow else self.sights)
 
@@ -55,7 +55,7 @@ class Looked(FakeEnvironment):
 def box(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
     """The cards of this box."""
     cards: list[Gpu] = list(CARDS)
-    monkeypatch.setattr(proof, "survey", lambda: SimpleNamespace(gpus=tuple(cards)))
+    monkeypatch.setattr(gpu_verification, "read_host", lambda: SimpleNamespace(gpus=tuple(cards)))
     # Whatever this machine has: there are no nodes to compare with.
     real = Path.exists
     monkeypatch.setattr(
@@ -64,7 +64,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
     return cards
 
 
-def seen_by(tmp_path: Path, **sights: Sight) -> Looked:
+def seen_by(tmp_path: Path, **sights: GpuView) -> Looked:
     named = {name.replace("_", "-"): sight for name, sight in sights.items()}
     return Looked(tmp_path, plan=BOTH, sights=named)
 
@@ -72,7 +72,7 @@ def seen_by(tmp_path: Path, **sights: Sight) -> Looked:
 def said_of(environment: Looked, plan: Plan = BOTH) -> list[str]:
     said: list[str] = []
     backend = FakeBackend(environment=environment)
-    assert proof.boot(backend, plan, root=Path(), say=said.append) is environment
+    assert gpu_verification.boot(backend, plan, root=Path(), notify=said.append) is environment
     return said
 
 
@@ -101,7 +101,7 @@ def test_declared_is_never_called_proved(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
-    gone = Sight.untold("exited (1)")
+    gone = GpuView.untold("exited (1)")
     (line,) = said_of(seen_by(tmp_path, ps_0=gone, worker_0=gone, worker_1=local(B)))
     assert "1 card of 1 task declared only" in line
     assert "ps-0 and 1 other: planned none; what it sees cannot be told" in line
@@ -131,8 +131,8 @@ def test_a_driver_that_fails_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None
     def failing() -> None:
         raise NvmlError("it failed", "mend it", Fault(Condition.OTHER, "driver", "x", "y"))
 
-    monkeypatch.setattr(proof, "survey", failing)
-    assert proof.box_cards() == ()
+    monkeypatch.setattr(gpu_verification, "read_host", failing)
+    assert gpu_verification.host_gpus() == ()
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_driver_that_fails_is_no_card(monkeypatch: pytest.MonkeyPatch) -> None
         ),
     ],
 )
-def test_a_boot_that_is_refused(tmp_path: Path, sights: dict[str, Sight], words: str) -> None:
+def test_a_boot_that_is_refused(tmp_path: Path, sights: dict[str, GpuView], words: str) -> None:
     environment = seen_by(tmp_path, ps_0=inside(), **sights)
     with pytest.raises(LabError) as caught:
         said_of(environment)
@@ -187,7 +187,7 @@ def test_a_tensorflow_that_lists_too_few_is_refused(tmp_path: Path) -> None:
 def test_a_tensorflow_that_does_not_answer_takes_nothing_back(tmp_path: Path) -> None:
     nodes = {"worker_0": on_a_box(A, nodes=(0,)), "worker_1": on_a_box(B, nodes=(1,))}
     environment = seen_by(tmp_path, ps_0=inside(), **nodes)
-    late = Sight.untold("it did not answer within 125 s")
+    late = GpuView.untold("it did not answer within 125 s")
     environment.with_tensorflow = dict.fromkeys(environment.sights, late)
     (line,) = said_of(environment)
     assert line.startswith("GPUs: 2 cards of 2 tasks proved (CUDA, NVML, device nodes, environment")
@@ -198,8 +198,8 @@ def test_device_nodes_count_where_this_box_has_them(
 ) -> None:
     monkeypatch.setattr(Path, "exists", lambda path: True)
     environment = seen_by(tmp_path, worker_0=inside(A, nodes={0: ""}), worker_1=inside(B))
-    verdicts = proof.judge(environment, {"worker-0": (A,), "worker-1": (B,)}, CARDS)
-    assert verdicts["worker-0"].word.value == "proved"
+    verdicts = gpu_verification.evaluate(environment, {"worker-0": (A,), "worker-1": (B,)}, CARDS)
+    assert verdicts["worker-0"].argument.value == "proved"
     assert verdicts["worker-1"].explanation == f"planned {B}, sees none (device nodes)"
 
 
@@ -212,7 +212,7 @@ def test_cards_of_this_box_say_nothing_of_an_engine_elsewhere(
         BOTH, tasks=(*BOTH.tasks[:-2], replace(first, gpus=("0",)), replace(second, gpus=("1",)))
     )
     there = {
-        name: Sight(
+        name: GpuView(
             environment={"NVIDIA_VISIBLE_DEVICES": pin},
             nodes={},
             nvml=(f"GPU-of-another-box-{pin}",),
@@ -224,7 +224,7 @@ def test_cards_of_this_box_say_nothing_of_an_engine_elsewhere(
     environment = seen_by(tmp_path, ps_0=inside(), **there)
     with pytest.raises(LabError, match="worker-0: planned 0, sees GPU-of-another-box-0"):
         said_of(environment, by_index)
-    environment.is_here = False
+    environment.is_local = False
     (line,) = said_of(environment, by_index)
     assert line.startswith("GPUs: 2 cards of 2 tasks declared only")
 
@@ -235,38 +235,43 @@ def test_cards_of_this_box_say_nothing_of_an_engine_elsewhere(
 def test_all_are_asked_and_who_hangs_is_left() -> None:
     hanging = threading.Event()
 
-    def hang() -> Sight:
+    def hang() -> GpuView:
         hanging.wait(60)
-        return Sight()
+        return GpuView()
 
     asks = {"worker-0": lambda: local(A), "worker-1": hang}
     try:
-        found = looking.ask_all(asks, tensorflow=False, patience_s=0.2)
+        found = gpu_probe.probe_all(asks, tensorflow=False, patience_s=0.2)
     finally:
         hanging.set()
     assert list(found) == ["worker-0", "worker-1"]
     assert found["worker-0"] == local(A)
     assert found["worker-1"].reasons == {"environment": "it did not answer within 0 s"}
-    assert looking.ask_all({}, tensorflow=True) == {}
+    assert gpu_probe.probe_all({}, tensorflow=True) == {}
 
 
 def test_more_tasks_than_are_asked_at_once() -> None:
     asks = {f"worker-{index}": local for index in range(40)}
-    assert list(looking.ask_all(asks, tensorflow=True)) == list(asks)
+    assert list(gpu_probe.probe_all(asks, tensorflow=True)) == list(asks)
 
 
 def test_a_defect_is_not_hidden() -> None:
-    def broken() -> Sight:
+    def broken() -> GpuView:
         raise RuntimeError("a defect")
 
     with pytest.raises(RuntimeError, match="a defect"):
-        looking.ask_all({"worker-0": broken}, tensorflow=False)
+        gpu_probe.probe_all({"worker-0": broken}, tensorflow=False)
 
 
 @pytest.mark.parametrize(
     ("code", "stdout", "stderr", "why"),
     [
-        (1, b"", b"Traceback\nNo module named lab.task.sight\n", "1: No module named lab.task"),
+        (
+            1,
+            b"",
+            b"Traceback\nNo module named lab.task.probes.gpu_probe\n",
+            "1: No module named lab.task",
+        ),
         (137, b"", b"", "137: no word"),
         (-14, b"half", b"", "-14: half"),
         (None, b"", b"", "None: no word"),
@@ -276,18 +281,18 @@ def test_a_defect_is_not_hidden() -> None:
     ],
 )
 def test_an_answer_that_is_none(code: int | None, stdout: bytes, stderr: bytes, why: str) -> None:
-    (reason,) = looking.answer(code, stdout, stderr).reasons.values()
+    (reason,) = gpu_probe.parse_output(code, stdout, stderr).reasons.values()
     assert why in reason
 
 
 def test_what_libraries_print_before_is_passed_over() -> None:
-    found = looking.answer(0, b'hello\n{"tensorflow": 2}\n', b"a warning")
-    assert found == Sight(tensorflow=2)
+    found = gpu_probe.parse_output(0, b'hello\n{"tensorflow": 2}\n', b"a warning")
+    assert found == GpuView(tensorflow=2)
 
 
 def test_the_module_is_told_its_time() -> None:
-    assert looking.words(tensorflow=False) == ["--within", "30"]
-    assert looking.words(tensorflow=True) == ["--within", "120", "--tensorflow"]
+    assert gpu_probe.arguments(tensorflow=False) == ["--within", "30"]
+    assert gpu_probe.arguments(tensorflow=True) == ["--within", "120", "--tensorflow"]
 
 
 # ---- One container
@@ -321,26 +326,26 @@ def engine_with(client: object) -> Engine:
 
 def test_a_container_is_asked_inside_and_of_the_engine() -> None:
     client = Exec(b'{"nvml": ["GPU-4"]}\n', 0)
-    seen = task_sight(engine_with(client), read(INSPECTED), tensorflow=True)
-    assert seen == Sight(nvml=("GPU-4",), isolated=True, engine=("GPU-4", "GPU-5"))
+    seen = probe_task(engine_with(client), parse_inspection(INSPECTED), tensorflow=True)
+    assert seen == GpuView(nvml=("GPU-4",), isolated=True, engine=("GPU-4", "GPU-5"))
     assert client.command == [
-        *("python", "-m", "lab.task.sight", "--within", "120", "--tensorflow")
+        *("python", "-m", "lab.task.probes.gpu_probe", "--within", "120", "--tensorflow")
     ]
-    failed = task_sight(engine_with(Exec(None, 1)), read(INSPECTED), tensorflow=False)
+    failed = probe_task(engine_with(Exec(None, 1)), parse_inspection(INSPECTED), tensorflow=False)
     assert (failed.engine, failed.isolated) == (("GPU-4", "GPU-5"), True)
     assert "no word" in failed.reasons["environment"]
 
 
 def test_a_container_that_cannot_be_asked_says_why() -> None:
     stopped: dict[str, Any] = {**INSPECTED, "State": {**INSPECTED["State"], "Status": "exited"}}
-    seen = task_sight(engine_with(None), read(stopped), tensorflow=False)
+    seen = probe_task(engine_with(None), parse_inspection(stopped), tensorflow=False)
     assert seen.reasons == {"environment": "exited (0)"}
 
     class Away(Exec):
         def exec_create(self, container: str, command: list[str]) -> dict[str, str]:
             raise ConnectionError("away")
 
-    away = task_sight(engine_with(Away(None, 0)), read(INSPECTED), tensorflow=False)
+    away = probe_task(engine_with(Away(None, 0)), parse_inspection(INSPECTED), tensorflow=False)
     assert "asking worker-1 what it sees" in away.reasons["environment"]
 
 
@@ -351,7 +356,7 @@ def test_an_anchor_is_known_by_its_description() -> None:
         "Config": {**INSPECTED["Config"], "Env": variables},
         "HostConfig": {"DeviceRequests": [{"Driver": "nvidia", "Count": -1}, {"Count": 2}]},
     }
-    seen = anchor_sight(read(attributes))
+    seen = probe_anchor(parse_inspection(attributes))
     assert seen.environment == {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "-1"}
     assert (seen.engine, seen.isolated) == (("all", "2 of any"), True)
 
@@ -361,7 +366,10 @@ def test_an_anchor_is_known_by_its_description() -> None:
 
 def test_the_module_needs_nothing_but_the_image(tmp_path: Path) -> None:
     """Beside the standard library it imports what the image has of lab, and that is little."""
-    code = "import sys, lab.task.sight; print(*sorted(m for m in sys.modules if m[:4] == 'lab.'))"
+    code = (
+        "import sys, lab.task.probes.gpu_probe;"
+        "print(*sorted(m for m in sys.modules if m[:4] == 'lab.'))"
+    )
     root = Path(__file__).parents[2]
     done = subprocess.run(
         ["python3", "-S", "-c", code],
@@ -371,4 +379,5 @@ def test_the_module_needs_nothing_but_the_image(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.split() == ["lab.task", "lab.task.health", "lab.task.sight"]
+    names = ("", ".probes", ".probes.gpu_probe", ".probes.health")
+    assert done.stdout.split() == [f"lab.task{name}" for name in names]

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from lab.records import FIELDS, Record, RecordError, parse_record
-from lab.task.recorder import Recorder
+from lab.task.sdk.recorder import Recorder
 
 ROOT = Path(__file__).parents[2]
 RUN = {"LAB_RUN_ID": "20261121-0810-async-7f3a", "LAB_ATTEMPT": "2"}
@@ -159,7 +159,7 @@ def run_program(text: str) -> subprocess.CompletedProcess[str]:
 def test_prints_and_records_keep_their_order() -> None:
     done = run_program(
         """
-        from lab.task.recorder import Recorder
+        from lab.task.sdk.recorder import Recorder
         recorder = Recorder("worker", 0)
         print("before")
         recorder.write("event", message="between")
@@ -174,7 +174,7 @@ def test_the_recorder_is_light() -> None:
     done = run_program(
         """
         import sys
-        import lab.task.recorder
+        import lab.task.sdk.recorder
         print(sorted(sys.modules.keys() & {"numpy", "tensorflow", "docker", "fire", "pydantic"}))
         """
     )
@@ -191,7 +191,7 @@ def test_a_program_waits_for_its_word_and_for_its_step(
     path.write_text(word)
     done = run_program(
         f"""
-        from lab.task.program import wait_for_start
+        from lab.task.sdk.program import wait_for_start
         asked = []
         def global_step():
             asked.append(len(asked) + 1)
@@ -248,9 +248,9 @@ def test_a_failure_is_the_last_record(
 ) -> None:
     done = run_program(
         f"""
-        from lab.task.data import DataError
-        from lab.task.program import ProgramError, report_failure
-        from lab.task.recorder import Recorder
+        from lab.task.sdk.data import DataError
+        from lab.task.sdk.program import ProgramError, report_failure
+        from lab.task.sdk.recorder import Recorder
         class UnavailableError(Exception): pass
         class AbortedError(Exception): pass
         recorder = Recorder("worker", 0)

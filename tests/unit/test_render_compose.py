@@ -11,7 +11,7 @@ import pytest
 from lab.config import Cluster, load_cluster
 from lab.placement.place import place
 from lab.placement.plan import Plan
-from lab.render import Recorded, recorded, render, render_file, stale_diff, write
+from lab.render import RenderOptions, recorded, render, render_file, stale_diff, write
 from tests.golden.boxes import MODES, inventory
 from tests.golden.cases import GOOD
 from tests.unit.composing import ROOT, config
@@ -97,7 +97,7 @@ def anchor(service: dict[str, Any], node: str, *, linked: bool) -> None:
     assert list(service["networks"]) == ["cluster"]
     assert service["ipc"] == "shareable"
     assert int(service["shm_size"]) > 0
-    assert service["command"] == ["python", "-m", "lab.task.anchor"]
+    assert service["command"] == ["python", "-m", "lab.task.probes.pause"]
     assert "volumes" not in service
     assert service["labels"]["lab.node"] == node
     assert "lab.task" not in service["labels"]
@@ -215,7 +215,7 @@ def test_programs_of_2017_have_an_image_of_their_own(tmp_path: Path) -> None:
 
 def test_the_file_at_the_root_is_fresh() -> None:
     file = ROOT / "docker-compose.yml"
-    assert recorded(file) == Recorded("index", "2.21")
+    assert recorded(file) == RenderOptions("index", "2.21")
     again = render_file(ROOT / "cluster.yaml", "index", relative_to=ROOT)
     assert stale_diff(file, again) == "", "write it with `python -m lab render --gpus index`"
 

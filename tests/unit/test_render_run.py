@@ -8,7 +8,7 @@ import pytest
 
 from lab.config import Cluster, parse_cluster
 from lab.errors import InputError
-from lab.render import override_of, planned_run, read_recorded, render_file, tensorflow_of
+from lab.render import planned_run, read_header, render_file, run_override, tensorflow_version
 
 TEXT = """version: 1
 name: x
@@ -27,7 +27,7 @@ def test_the_run_of_the_description_another_one_and_none() -> None:
     own = planned_run(cluster())
     assert own is not None
     assert (own.arguments, dict(own.start)) == (("async", "--epochs=5"), {"ps-0": "1s"})
-    other = planned_run(cluster(), override_of("sync", ["--epochs", "2"]))
+    other = planned_run(cluster(), run_override("sync", ["--epochs", "2"]))
     assert other is not None
     assert other.arguments == ("sync", "--epochs", "2")
     assert planned_run(cluster(), "none") is None
@@ -38,11 +38,11 @@ def test_the_run_of_the_description_another_one_and_none() -> None:
 def test_the_header_records_another_run(tmp_path: Path, override: str) -> None:
     (tmp_path / "x.yaml").write_text(TEXT.replace("NODE", "b"))
     if override.startswith("'"):
-        override = override_of("sync", ["--checkpoint_dir=it's here"])
-    recorded = read_recorded(render_file(tmp_path / "x.yaml", "none", run=override))
+        override = run_override("sync", ["--checkpoint_dir=it's here"])
+    recorded = read_header(render_file(tmp_path / "x.yaml", "none", run=override))
     assert recorded is not None
     assert recorded.run == override
-    assert read_recorded(render_file(tmp_path / "x.yaml", "none")).run is None  # type: ignore[union-attr]
+    assert read_header(render_file(tmp_path / "x.yaml", "none")).run is None  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_a_node_cannot_have_the_name_of_the_service() -> None:
 def test_flags_need_an_experiment() -> None:
     for experiment in (None, "none"):
         with pytest.raises(InputError, match="flags behind `--` need an experiment"):
-            override_of(experiment, ["--epochs=2"])
+            run_override(experiment, ["--epochs=2"])
 
 
 def test_the_run_says_which_tensorflow_the_tasks_get() -> None:
     run = planned_run(cluster())
-    assert tensorflow_of(run, None, "2.15") == "2.21"
-    assert tensorflow_of(None, "2.15", "2.21") == "2.15"
-    assert tensorflow_of(None, None, "2.21") == "2.21"
+    assert tensorflow_version(run, None, "2.15") == "2.21"
+    assert tensorflow_version(None, "2.15", "2.21") == "2.15"
+    assert tensorflow_version(None, None, "2.21") == "2.21"
     with pytest.raises(InputError, match="the run of the description, 'async', needs TensorFlow"):
-        tensorflow_of(run, "2.15", "2.21")
+        tensorflow_version(run, "2.15", "2.21")

@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from lab.config import parse_cluster
-from lab.errors import DescriptionError, InputError, LabError
+from lab.errors import ConfigError, InputError, LabError
 from lab.gpu import take_inventory
 from lab.placement.place import place
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
 from lab.render import (
-    Recorded,
+    RenderOptions,
     plan_file,
-    read_recorded,
+    read_header,
     recorded,
     render,
     render_file,
     stale_diff,
     write,
 )
-from lab.render.emit import Block, Variable, compose_yaml
+from lab.render.yaml_writer import Block, Variable, compose_yaml
 
 ROOT = Path(__file__).parents[2]
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -99,9 +99,9 @@ def test_the_header_tells_source_digest_and_mode(tmp_path: Path) -> None:
     assert first == "# Rendered from ../my.yaml by `python -m lab render`; do not edit."
     assert f"cluster-sha256={plan.cluster_sha256}\n" in text
     assert "--exit-code-from ps-0\n" in text
-    assert read_recorded(text) == Recorded("index", "2.21")
-    assert read_recorded(text.replace("# lab: gpus=index", "# lab: gpus=all")) is None
-    assert read_recorded("services: {}\n" * 1000 + text) is None
+    assert read_header(text) == RenderOptions("index", "2.21")
+    assert read_header(text.replace("# lab: gpus=index", "# lab: gpus=all")) is None
+    assert read_header("services: {}\n" * 1000 + text) is None
 
 
 def test_a_file_name_cannot_leave_its_comment() -> None:
@@ -124,7 +124,7 @@ def test_names_of_a_plan_cannot_become_variables() -> None:
 
 def test_the_mode_none_is_for_cpus() -> None:
     text = render_file(ROOT / "cluster.yaml", "none")
-    assert read_recorded(text) == Recorded("none", "2.21")
+    assert read_header(text) == RenderOptions("none", "2.21")
     assert "lab:cpu" in text
     assert "tensorflow-cpu" in text
     assert "lab:cuda" not in text
@@ -133,7 +133,7 @@ def test_the_mode_none_is_for_cpus() -> None:
 
 def test_the_older_tensorflow_has_an_image_of_its_own_with_horovod() -> None:
     text = render_file(ROOT / "cluster.yaml", "index", tensorflow="2.15", run="none")
-    assert read_recorded(text) == Recorded("index", "2.15", "none")
+    assert read_header(text) == RenderOptions("index", "2.15", "none")
     assert "image: ${LAB_HERITAGE_IMAGE:-lab:heritage-cuda}\n" in text
     build = read(text)["services"]["tf1"]["build"]
     assert build["args"] == {
@@ -174,7 +174,7 @@ def test_the_source_is_named_from_the_rendered_file(
 def test_nothing_is_written_of_a_description_with_faults(tmp_path: Path) -> None:
     bad = tmp_path / "bad.yaml"
     bad.write_text("version: 2\n")
-    with pytest.raises(DescriptionError):
+    with pytest.raises(ConfigError):
         render_file(bad, "none")
     assert list(tmp_path.iterdir()) == [bad]
 

@@ -19,28 +19,28 @@ from benchmarks import recorded
 from lab.cli import main
 from lab.cli.arguments import check
 from lab.cli.commands.run import command as run_command
-from lab.cli.times import duration
+from lab.cli.durations import duration
 from lab.errors import InputError
-from lab.figures.trace import Mark, Trace, samples_of, steps_of
 from lab.formatting import compared, pace
+from lab.plots.data import Mark, Trace, samples_of, steps_of
 from lab.report.build import mean, page
-from lab.report.command import command
-from lab.report.data import group_names, read_runs
-from lab.report.marking import marks_of, not_done
-from lab.report.provenance import origins
+from lab.report.loader import group_names, read_runs
+from lab.report.markers import marks_of, not_done
+from lab.report.provenance import provenance
+from lab.report.repro_command import command
 from lab.report.verdicts import read_verdicts
-from lab.reproduce import judge, view
+from lab.reproduce import evaluate, view
 from lab.reproduce.statistics import Interval
-from lab.run.frame import records_frame
+from lab.run.dataframe import records_frame
 from lab.run.progress import TaskProgress
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summary_of
-from lab.task.experiments import EXPERIMENTS, hyperparameters
-from lab.task.policy import RESTARTS, OnFailure
 from lab.task.protocol import READY_S, RunSpec
-from lab.task.states import State
-from lab.tf_versions import HERITAGE
+from lab.task.protocol.experiments import EXPERIMENTS, hyperparameters
+from lab.task.protocol.policy import RESTARTS, OnFailure
+from lab.task.protocol.states import State
+from lab.tf_versions import TF1
 from tests.specs import run_info
 from tests.unit.test_figures import HOSTILE
 
@@ -93,14 +93,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("LAB_RUNS_DIR", raising=False)
     monkeypatch.setattr(importlib.import_module("lab.cli.commands.report"), "backends", list)
     # Few pixels are enough here, and take a fraction of the time.
-    monkeypatch.setattr("lab.figures.style._DPI", 30)
+    monkeypatch.setattr("lab.plots.style._DPI", 30)
     return tmp_path / "runs"
 
 
 @pytest.fixture
 def blank(monkeypatch: pytest.MonkeyPatch) -> None:
     """Empty pictures, for tests that look at the page's words: drawing takes most of the time."""
-    monkeypatch.setattr("lab.figures.style._saved", lambda *_, **__: b"\x89PNG")
+    monkeypatch.setattr("lab.plots.style._saved", lambda *_, **__: b"\x89PNG")
 
 
 def report(*words: str) -> int:
@@ -577,7 +577,7 @@ def test_the_command_of_a_printed_program_says_how_it_was_run() -> None:
             mend=True,
             args=("--x", "1"),
         ),
-        plan={"tensorflow": HERITAGE.tensorflow},
+        plan={"tensorflow": TF1.tensorflow},
     )
     assert command(info) == (
         "lab run book.py --listing --faithful --mend --tensorflow 2.15 -- --x 1"
@@ -598,7 +598,7 @@ def test_the_provenance_says_what_runs_have_in_common() -> None:
         )
         for name, seed in (("a", 1), ("b", 2))
     )
-    found = origins([one, two], {})
+    found = provenance([one, two], {})
     assert found["seed"] == {"a": "1", "b": "2"}
     assert found["ran in"] == "kernel Linux 6"
     assert "hyperparameters" not in found
@@ -619,7 +619,9 @@ def test_the_hyperparameters_have_the_rate_that_the_programs_tell(home: Path) ->
     typed = RunInfo(
         "x", RunSpec("async"), hyperparameters={"learning_rate": 0.5, "global_steps": 7}
     )
-    assert origins([typed], {"x": 0.01})["hyperparameters"] == "learning_rate 0.5, global_steps 7"
+    assert (
+        provenance([typed], {"x": 0.01})["hyperparameters"] == "learning_rate 0.5, global_steps 7"
+    )
 
 
 @pytest.mark.usefixtures("blank")
@@ -629,9 +631,10 @@ def test_numbers_of_claims_are_those_of_the_terminal(home: Path) -> None:
     shown = ["0.8865", "82,500", "99.5000", "3", "10,678", "nan"]
     assert [compared(value) for value in values] == shown
     for runs in (2, 5):
-        ours = judge.Ours(10_900.0, 10_678.1, 11_113.9, runs)
-        judged = judge.Verdict("c", "words", None, ours, "", Interval(1.5, 2), judge.Word.PASS, "",
-                                "own", "lab", "here", "")  # fmt: skip
+        ours = evaluate.Observed(10_900.0, 10_678.1, 11_113.9, runs)
+        passed = evaluate.ClaimStatus.PASS
+        judged = evaluate.ClaimResult("c", "words", None, ours, "", Interval(1.5, 2), passed, "",
+                                      "own", "lab", "here", "")  # fmt: skip
         _, _, said, band, _ = view._row(judged, "")
         Path("r.json").write_text(json.dumps({"name": "x", "verdicts": [asdict(judged)]}))
         assert report("last", "--verdicts", "r.json") == 0

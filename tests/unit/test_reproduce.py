@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from lab.reproduce.claims import GROUPS, NAMES, SOURCES, Source, load
-from lab.reproduce.figures import RunFigures, Step, WorkerFigures
-from lab.reproduce.judge import Verdict, Word, judge
-from lab.reproduce.oracle import load_trainings, of_mode
+from lab.reproduce.evaluate import ClaimResult, ClaimStatus, evaluate_claims
+from lab.reproduce.reference import load_trainings, of_mode
+from lab.reproduce.run_metrics import RunFigures, Step, WorkerFigures
 from lab.reproduce.view import verdicts_table
 from tests.unit.reproducing import bare_run, chapter_run, training
 
@@ -29,21 +29,21 @@ def good_runs() -> tuple[RunFigures, ...]:
 
 def verdicts(
     runs: Sequence[RunFigures], source: Source = BOOK, **roles: Sequence[RunFigures]
-) -> dict[str, Verdict]:
-    oracle = of_mode(load_trainings(), source.oracle)
-    return {each.claim: each for each in judge(source, {"whole": runs, **roles}, oracle)}
+) -> dict[str, ClaimResult]:
+    oracle = of_mode(load_trainings(), source.reference)
+    return {each.claim: each for each in evaluate_claims(source, {"whole": runs, **roles}, oracle)}
 
 
-def off(found: dict[str, Verdict]) -> dict[str, Word]:
+def off(found: dict[str, ClaimResult]) -> dict[str, ClaimStatus]:
     """The claims that are neither passed nor without a run."""
-    fine = {Word.PASS, Word.INSUFFICIENT_RUNS}
+    fine = {ClaimStatus.PASS, ClaimStatus.INSUFFICIENT_RUNS}
     return {name: each.verdict for name, each in found.items() if each.verdict not in fine}
 
 
 def test_good_runs_pass_every_claim() -> None:
     found = verdicts(good_runs())
     assert not off(found)
-    open_ = {name for name, each in found.items() if each.verdict is Word.INSUFFICIENT_RUNS}
+    open_ = {name for name, each in found.items() if each.verdict is ClaimStatus.INSUFFICIENT_RUNS}
     assert open_ == {"late-starter", "long-overlap"}
 
 
@@ -89,15 +89,15 @@ def test_the_steps_that_follow_from_the_fitted_start_are_counted_apart() -> None
 def test_a_quarter_of_the_updates_lost_is_caught_by_the_probe_and_without_it() -> None:
     broken = [chapter_run(seed, training("lost"), updates_lost=20_625) for seed in SEEDS]
     found = off(verdicts(broken))
-    assert found["updates-lost"] is Word.OUTSIDE_BAND
+    assert found["updates-lost"] is ClaimStatus.OUTSIDE_BAND
     blind = [replace(run, updates_lost=0) for run in broken]
-    assert off(verdicts(blind))["accuracy.worker-2"] is Word.OUTSIDE_BAND
+    assert off(verdicts(blind))["accuracy.worker-2"] is ClaimStatus.OUTSIDE_BAND
 
 
 def test_three_quarters_of_the_rate_are_caught() -> None:
     """By accuracies alone: the program has changed, and nothing that is recorded says so."""
     found = off(verdicts([chapter_run(seed, training("rate")) for seed in SEEDS]))
-    assert found["accuracy.worker-2"] is Word.OUTSIDE_BAND
+    assert found["accuracy.worker-2"] is ClaimStatus.OUTSIDE_BAND
 
 
 @pytest.mark.parametrize("rates", [(0.0075,) * 3, (0.01, 0.01, 0.0075), (0.01, 0.01, None)])
@@ -106,18 +106,22 @@ def test_the_rate_is_the_one_that_the_programs_tell(rates: tuple[float | None, .
     workers = tuple(
         replace(worker, rate=rate) for worker, rate in zip(run.workers, rates, strict=True)
     )
-    assert off(verdicts([replace(run, workers=workers)]))["learning-rate"] is Word.OUTSIDE_BAND
+    assert (
+        off(verdicts([replace(run, workers=workers)]))["learning-rate"] is ClaimStatus.OUTSIDE_BAND
+    )
 
 
 def test_a_worker_that_is_idle_is_caught() -> None:
     idle = [chapter_run(seed, own=(27_500, 27_500, 0)) for seed in SEEDS]
     found = off(verdicts(idle))
-    assert found["local-steps.worker-2"] is found["global-steps"] is Word.OUTSIDE_BAND
+    assert found["local-steps.worker-2"] is found["global-steps"] is ClaimStatus.OUTSIDE_BAND
     # Also where the others make its steps, so that the total is right.
     others = [chapter_run(seed, own=(41_250, 41_250, 0)) for seed in SEEDS]
     found = off(verdicts(others))
     assert "global-steps" not in found
-    assert found["local-steps.worker-0"] is found["local-steps.worker-2"] is Word.OUTSIDE_BAND
+    assert (
+        found["local-steps.worker-0"] is found["local-steps.worker-2"] is ClaimStatus.OUTSIDE_BAND
+    )
 
 
 def in_rounds(run: RunFigures) -> RunFigures:
@@ -139,18 +143,18 @@ def test_a_handful_of_records_shows_no_pattern_and_no_variation() -> None:
     few = tuple(replace(worker, steps=worker.steps[-3:]) for worker in run.workers)
     found = verdicts([replace(run, workers=few)])
     for name in ("global-varies", "global-no-pattern"):
-        assert found[name].verdict is Word.INSUFFICIENT_RUNS
+        assert found[name].verdict is ClaimStatus.INSUFFICIENT_RUNS
 
 
 def test_a_synchronous_run_that_is_labelled_async_is_caught() -> None:
     sync = [in_rounds(run) for run in good_runs()]
     found = off(verdicts(sync))
-    assert found["global-steps"] is found["global-varies"] is Word.OUTSIDE_BAND
+    assert found["global-steps"] is found["global-varies"] is ClaimStatus.OUTSIDE_BAND
     # Also where it makes as many updates, and where some of its records are odd.
     longer = [replace(run, global_steps=82_500) for run in sync]
-    assert off(verdicts(longer))["global-varies"] is Word.OUTSIDE_BAND
+    assert off(verdicts(longer))["global-varies"] is ClaimStatus.OUTSIDE_BAND
     odd = [with_odd_records(run) for run in longer]
-    assert off(verdicts(odd))["global-varies"] is Word.OUTSIDE_BAND
+    assert off(verdicts(odd))["global-varies"] is ClaimStatus.OUTSIDE_BAND
 
 
 def with_odd_records(run: RunFigures) -> RunFigures:
@@ -174,12 +178,14 @@ def test_synchronous_runs_pass_what_the_oracle_says_of_them() -> None:
         replace(in_rounds(chapter_run(seed, held_out, joins=0)), experiment="sync", start={})
         for seed in SEEDS
     ]
-    found = {each.claim: each.verdict for each in judge(source, {"whole": runs}, oracle)}
+    found = {each.claim: each.verdict for each in evaluate_claims(source, {"whole": runs}, oracle)}
     named = ["accuracy.worker-0", "late-loss", "in-step", "global-steps", "local-total"]
-    assert {found[name] for name in named} == {Word.PASS}
+    assert {found[name] for name in named} == {ClaimStatus.PASS}
     # Asynchronous runs under that name make too many updates, and march in no step.
-    found = {each.claim: each.verdict for each in judge(source, {"whole": good_runs()}, oracle)}
-    assert found["in-step"] is found["global-steps"] is Word.OUTSIDE_BAND
+    found = {
+        each.claim: each.verdict for each in evaluate_claims(source, {"whole": good_runs()}, oracle)
+    }
+    assert found["in-step"] is found["global-steps"] is ClaimStatus.OUTSIDE_BAND
 
 
 def test_workers_that_take_turns_have_a_pattern() -> None:
@@ -195,18 +201,18 @@ def test_workers_that_take_turns_have_a_pattern() -> None:
         replace(run, workers=tuple(turn(i, w) for i, w in enumerate(run.workers)))
         for run in good_runs()
     ]
-    assert off(verdicts(runs))["global-no-pattern"] is Word.OUTSIDE_BAND
+    assert off(verdicts(runs))["global-no-pattern"] is ClaimStatus.OUTSIDE_BAND
 
 
 def test_test_images_among_the_training_images_are_too_good() -> None:
     found = off(verdicts([chapter_run(seed, training("leak")) for seed in SEEDS]))
-    assert found["accuracy.worker-2"] is Word.TOO_GOOD
+    assert found["accuracy.worker-2"] is ClaimStatus.TOO_GOOD
 
 
 def test_a_run_that_failed_is_in_the_result() -> None:
     runs = [*good_runs(), replace(chapter_run(4), succeeded=False)]
     found = verdicts(runs)
-    assert off(found) == {"runs": Word.OUTSIDE_BAND}
+    assert off(found) == {"runs": ClaimStatus.OUTSIDE_BAND}
     assert (found["runs"].ours.mean, found["runs"].ours.n) == (1, 4)
     assert runs[3].run_id in found["runs"].why
     assert found["global-steps"].ours.n == 3
@@ -214,31 +220,31 @@ def test_a_run_that_failed_is_in_the_result() -> None:
 
 def test_one_run_is_too_few_for_means_and_enough_for_counts() -> None:
     found = verdicts(good_runs()[:1])
-    assert found["global-steps"].verdict is Word.PASS
-    assert found["global-step.worker-0.epoch-9"].verdict is Word.INSUFFICIENT_RUNS
-    assert found["last-tests-best"].verdict is Word.INSUFFICIENT_RUNS
+    assert found["global-steps"].verdict is ClaimStatus.PASS
+    assert found["global-step.worker-0.epoch-9"].verdict is ClaimStatus.INSUFFICIENT_RUNS
+    assert found["last-tests-best"].verdict is ClaimStatus.INSUFFICIENT_RUNS
 
 
 def test_without_a_run_nothing_passes() -> None:
-    assert {each.verdict for each in verdicts([]).values()} == {Word.INSUFFICIENT_RUNS}
+    assert {each.verdict for each in verdicts([]).values()} == {ClaimStatus.INSUFFICIENT_RUNS}
 
 
 def test_a_shorter_run_cannot_be_compared_where_it_did_not_come() -> None:
     short = [replace(run, parameters={"epochs": 10}) for run in good_runs()]
     found = verdicts(short)
-    assert found["epochs"].verdict is Word.OUTSIDE_BAND
-    assert found["global-step.worker-0.epoch-9"].verdict is Word.PASS
-    assert found["global-step.worker-0.epoch-19"].verdict is Word.NOT_COMPARABLE
+    assert found["epochs"].verdict is ClaimStatus.OUTSIDE_BAND
+    assert found["global-step.worker-0.epoch-9"].verdict is ClaimStatus.PASS
+    assert found["global-step.worker-0.epoch-19"].verdict is ClaimStatus.NOT_COMPARABLE
 
 
 def test_without_the_start_schedule_the_table_is_another_one() -> None:
     found = off(verdicts([chapter_run(seed, joins=0) for seed in SEEDS]))
-    assert found["global-step.worker-2.epoch-9"] is Word.OUTSIDE_BAND
+    assert found["global-step.worker-2.epoch-9"] is ClaimStatus.OUTSIDE_BAND
     assert "global-steps" not in found
 
 
 def test_a_mean_two_per_cent_off_is_the_limit() -> None:
-    def moved(share: float) -> Word:
+    def moved(share: float) -> ClaimStatus:
         def of(worker: WorkerFigures) -> WorkerFigures:
             ends = tuple(
                 replace(s, total=round(10_896 * share)) if s.ends_epoch and s.epoch == 9 else s
@@ -249,18 +255,18 @@ def test_a_mean_two_per_cent_off_is_the_limit() -> None:
         runs = [replace(run, workers=(of(run.workers[0]), *run.workers[1:])) for run in good_runs()]
         return verdicts(runs)["global-step.worker-0.epoch-9"].verdict
 
-    assert moved(1.019) is moved(0.981) is Word.PASS
-    assert moved(1.021) is moved(0.979) is Word.OUTSIDE_BAND
+    assert moved(1.019) is moved(0.981) is ClaimStatus.PASS
+    assert moved(1.021) is moved(0.979) is ClaimStatus.OUTSIDE_BAND
 
 
 def test_a_figure_that_was_not_recorded_does_not_pass() -> None:
     run = good_runs()[0]
     bare = replace(run, workers=(WorkerFigures(()), *run.workers[1:]), updates_lost=None)
     found = verdicts([bare])
-    assert found["updates-lost"].verdict is Word.OUTSIDE_BAND
-    assert found["accuracy.worker-0"].verdict is Word.OUTSIDE_BAND
-    assert found["loss.worker-0.epoch-9"].verdict is Word.OUTSIDE_BAND
-    assert found["global-varies"].verdict is Word.INSUFFICIENT_RUNS
+    assert found["updates-lost"].verdict is ClaimStatus.OUTSIDE_BAND
+    assert found["accuracy.worker-0"].verdict is ClaimStatus.OUTSIDE_BAND
+    assert found["loss.worker-0.epoch-9"].verdict is ClaimStatus.OUTSIDE_BAND
+    assert found["global-varies"].verdict is ClaimStatus.INSUFFICIENT_RUNS
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -273,9 +279,9 @@ def test_the_one_that_ends_last_has_to_be_better_than_every_other(place: int) ->
         return replace(run, workers=tuple(workers))
 
     good = verdicts(good_runs())["last-tests-best"]
-    assert good.verdict is Word.PASS
+    assert good.verdict is ClaimStatus.PASS
     worse = verdicts([with_best(run, 0.95) for run in good_runs()])["last-tests-best"]
-    assert worse.verdict is Word.OUTSIDE_BAND
+    assert worse.verdict is ClaimStatus.OUTSIDE_BAND
     assert worse.ours.mean is not None
     assert worse.ours.mean < 0
 
@@ -289,7 +295,7 @@ def test_a_loss_that_is_no_number_is_outside_and_can_be_shown() -> None:
         replace(worker, steps=tuple(map(diverged, worker.steps))) for worker in run.workers
     )
     found = verdicts([replace(run, workers=workers)])
-    assert found["late-loss"].verdict is Word.OUTSIDE_BAND
+    assert found["late-loss"].verdict is ClaimStatus.OUTSIDE_BAND
     assert found["late-loss"].ours.mean is None
     assert "no number" in found["late-loss"].why
     assert verdicts_table(list(found.values())).row_count == len(found)
@@ -298,7 +304,7 @@ def test_a_loss_that_is_no_number_is_outside_and_can_be_shown() -> None:
 def test_synchronous_workers_without_a_record_march_in_no_step() -> None:
     run = bare_run(*[WorkerFigures(())] * 3)
     found = verdicts([run], load("book-sync"))
-    assert found["in-step"].verdict is Word.INSUFFICIENT_RUNS
+    assert found["in-step"].verdict is ClaimStatus.INSUFFICIENT_RUNS
 
 
 def late(begins: int, epochs: int = 2) -> RunFigures:
@@ -309,14 +315,18 @@ def late(begins: int, epochs: int = 2) -> RunFigures:
     return bare_run(others, others, last, parameters={"epochs": epochs}, start={"worker-2": "10s"})
 
 
-@pytest.mark.parametrize(("begins", "word"), [(2_200, Word.PASS), (2_199, Word.OUTSIDE_BAND)])
-def test_a_late_starter_meets_a_finished_run(begins: int, word: Word) -> None:
+@pytest.mark.parametrize(
+    ("begins", "word"), [(2_200, ClaimStatus.PASS), (2_199, ClaimStatus.OUTSIDE_BAND)]
+)
+def test_a_late_starter_meets_a_finished_run(begins: int, word: ClaimStatus) -> None:
     found = verdicts(good_runs(), late=[late(begins)])
     assert found["late-starter"].verdict is word
 
 
-@pytest.mark.parametrize(("begins", "word"), [(54_999, Word.PASS), (55_000, Word.OUTSIDE_BAND)])
-def test_in_a_long_training_a_late_starter_meets_the_others(begins: int, word: Word) -> None:
+@pytest.mark.parametrize(
+    ("begins", "word"), [(54_999, ClaimStatus.PASS), (55_000, ClaimStatus.OUTSIDE_BAND)]
+)
+def test_in_a_long_training_a_late_starter_meets_the_others(begins: int, word: ClaimStatus) -> None:
     found = verdicts([], **{"late-long": [late(begins, 50)]})
     assert found["long-overlap"].verdict is word
 
@@ -325,7 +335,7 @@ def test_a_late_starter_that_told_nothing_is_not_passed_over() -> None:
     met = late(20_000, 50)
     silent = replace(met, run_id="silent", workers=(*met.workers[:2], WorkerFigures(())))
     found = verdicts([], **{"late-long": [met, silent]})["long-overlap"]
-    assert found.verdict is Word.INSUFFICIENT_RUNS
+    assert found.verdict is ClaimStatus.INSUFFICIENT_RUNS
     assert "run silent" in found.why
 
 
@@ -334,15 +344,15 @@ def test_a_late_starters_steps_count_also_where_none_has_a_record_of_its_own() -
     source = load("blog-async")
     few = replace(late(0), workers=(*late(0).workers[:2], WorkerFigures((), ended_at=7)))
     none = replace(late(0), workers=(*late(0).workers[:2], WorkerFigures(())))
-    assert verdicts([], source, late=[few])["late-starter"].verdict is Word.OUTSIDE_BAND
-    assert verdicts([], source, late=[none])["late-starter"].verdict is Word.PASS
+    assert verdicts([], source, late=[few])["late-starter"].verdict is ClaimStatus.OUTSIDE_BAND
+    assert verdicts([], source, late=[none])["late-starter"].verdict is ClaimStatus.PASS
 
 
 def test_a_worker_that_was_to_be_slowed_and_was_not_sets_no_pace() -> None:
     steps = [Step(550 * e, 550 * e, e - 1, True, 1.0, float(e)) for e in range(1, 13)]
     run = bare_run(*[WorkerFigures(tuple(steps))] * 3, faults=("slow:0.3 worker-0",))
     found = verdicts([], load("book-sync"), **{"slowed-sync": [run]})["slowest-sets-pace"]
-    assert found.verdict is Word.INSUFFICIENT_RUNS
+    assert found.verdict is ClaimStatus.INSUFFICIENT_RUNS
     assert "0 epochs beside a worker that was slowed" in found.why
 
 
@@ -368,12 +378,15 @@ def test_the_mean_of_three_losses_is_steadier_than_one_of_them() -> None:
     sync, other = losses(0.3, 600, 3), losses(0.3, 600, 1)
     source = load("book-sync")
     found = verdicts([sync], source, **{"async": [other]})["steadier"]
-    assert found.verdict is Word.PASS
+    assert found.verdict is ClaimStatus.PASS
     assert found.ours.mean == pytest.approx(3**-0.5, rel=0.15)
-    assert verdicts([other], source, **{"async": [sync]})["steadier"].verdict is Word.OUTSIDE_BAND
-    assert verdicts([sync], source)["steadier"].verdict is Word.INSUFFICIENT_RUNS
+    assert (
+        verdicts([other], source, **{"async": [sync]})["steadier"].verdict
+        is ClaimStatus.OUTSIDE_BAND
+    )
+    assert verdicts([sync], source)["steadier"].verdict is ClaimStatus.INSUFFICIENT_RUNS
     few = verdicts([losses(0.3, 60, 3)], source, **{"async": [other]})["steadier"]
-    assert few.verdict is Word.INSUFFICIENT_RUNS
+    assert few.verdict is ClaimStatus.INSUFFICIENT_RUNS
     assert few.why.startswith("15 and 450 pairs, and the test needs 100")
 
 
@@ -382,7 +395,7 @@ def test_the_blogs_losses_are_those_of_a_run_or_not() -> None:
     claims = {claim.id: claim for claim in source.claims}
     printed = claims["loss-early"].keys["printed"]
 
-    def told(factor: float) -> Word:
+    def told(factor: float) -> ClaimStatus:
         steps = tuple(
             Step(700 + n, 2_100 + n, 1, False, loss * factor, 1.0)
             for n, loss in enumerate(printed * 3)
@@ -392,13 +405,13 @@ def test_the_blogs_losses_are_those_of_a_run_or_not() -> None:
         )
         return verdicts([run], source)["loss-early"].verdict
 
-    assert told(1.0) is told(1.05) is Word.PASS
-    assert told(0.4) is Word.OUTSIDE_BAND  # as a synchronous training's at its higher rate
+    assert told(1.0) is told(1.05) is ClaimStatus.PASS
+    assert told(0.4) is ClaimStatus.OUTSIDE_BAND  # as a synchronous training's at its higher rate
 
 
 def test_what_is_not_printed_cannot_be_compared() -> None:
     found = verdicts([], load("blog-sync"))
-    assert found["table"].verdict is found["accuracy"].verdict is Word.NOT_COMPARABLE
+    assert found["table"].verdict is found["accuracy"].verdict is ClaimStatus.NOT_COMPARABLE
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -415,7 +428,7 @@ def test_every_source_can_be_read_and_no_claim_has_another_ones_name(name: str) 
 
 
 def test_the_words_have_their_exit_codes() -> None:
-    codes: dict[Any, int] = {word: word.exit_code for word in Word}
+    codes: dict[Any, int] = {word: word.exit_code for word in ClaimStatus}
     assert codes == {
         "PASS": 0, "OUTSIDE_BAND": 1, "TOO_GOOD": 1, "INSUFFICIENT_RUNS": 3, "NOT_COMPARABLE": 3,
     }  # fmt: skip

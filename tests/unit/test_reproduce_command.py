@@ -15,7 +15,7 @@ from lab.errors import LabError
 from lab.run.store import RunDir
 from lab.service.target import Target, find_target
 from lab.task.protocol import Request, Volume
-from lab.task.states import State
+from lab.task.protocol.states import State
 from tests.specs import update
 from tests.unit.fakes import Boots, FakeEnvironment, end, record, train, write_records
 
@@ -230,14 +230,14 @@ def test_an_interrupt_leaves_what_was_made_and_its_verdicts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = importlib.import_module("lab.service.batches")
-    conduct = module.conduct
+    conduct = module.execute_run
 
     def interrupted(*words: object, **named: object) -> object:
         if len(environment.runs()) == 1:
             raise KeyboardInterrupt
         return conduct(*words, **named)
 
-    monkeypatch.setattr(module, "conduct", interrupted)
+    monkeypatch.setattr(module, "execute_run", interrupted)
     assert reproduce("book-async", "--gpus", "none") == 130
     out, err = capsys.readouterr()
     assert "\n2 runs\n" in out  # the one that was interrupted, too: it is no success
@@ -252,7 +252,7 @@ def test_a_run_that_breaks_off_is_in_the_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = importlib.import_module("lab.service.batches")
-    conduct = module.conduct
+    conduct = module.execute_run
 
     def breaks(run: RunDir, **named: object) -> object:
         if len(environment.runs()) == 1:
@@ -260,7 +260,7 @@ def test_a_run_that_breaks_off_is_in_the_result(
             raise LabError("environment 'book' went")
         return conduct(run, **named)
 
-    monkeypatch.setattr(module, "conduct", breaks)
+    monkeypatch.setattr(module, "execute_run", breaks)
     assert reproduce("book-async", "--gpus", "none") == 1
     out, err = capsys.readouterr()
     assert "runs: OUTSIDE_BAND: see `lab show" in out

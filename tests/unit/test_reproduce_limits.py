@@ -17,13 +17,13 @@ import pytest
 
 from lab.reproduce import measures, statistics
 from lab.reproduce.claims import Claim, Source, load
-from lab.reproduce.figures import RunFigures, Step, WorkerFigures
-from lab.reproduce.judge import Ours, Verdict, Word, judge
-from lab.reproduce.oracle import Oracle
-from lab.reproduce.statistics import Interval, Spread
+from lab.reproduce.evaluate import ClaimResult, ClaimStatus, Observed, evaluate_claims
+from lab.reproduce.reference import Reference
+from lab.reproduce.run_metrics import RunFigures, Step, WorkerFigures
+from lab.reproduce.statistics import Interval, Variance
 from tests.unit.reproducing import bare_run
 
-PASS, OUTSIDE, FEW = Word.PASS, Word.OUTSIDE_BAND, Word.INSUFFICIENT_RUNS
+PASS, OUTSIDE, FEW = ClaimStatus.PASS, ClaimStatus.OUTSIDE_BAND, ClaimStatus.INSUFFICIENT_RUNS
 Run = Callable[..., RunFigures]
 
 
@@ -34,11 +34,11 @@ def source(name: str) -> Source:
 
 def judged(
     name: str, claim: str, role: Sequence[RunFigures], **roles: Sequence[RunFigures]
-) -> Verdict:
+) -> ClaimResult:
     """The verdict on one claim, by runs that have its role."""
     whole = source(name)
     (asked,) = [each for each in whole.claims if each.id == claim]
-    _, found = judge(
+    _, found = evaluate_claims(
         replace(whole, claims=(asked,)), {asked.role: role, **roles}, None
     )  # the first is about runs that failed
     return found
@@ -64,14 +64,14 @@ def step(local: int = 1, total: int = 1, epoch: int = 0, loss: float = 1.0, **re
         ((82_499, 82_500, 82_501), OUTSIDE, "2 of 3 runs differ"),
     ],
 )
-def test_a_count_is_exact_in_every_run(steps: tuple[int, ...], word: Word, why: str) -> None:
+def test_a_count_is_exact_in_every_run(steps: tuple[int, ...], word: ClaimStatus, why: str) -> None:
     found = judged("book-async", "global-steps", [bare_run(global_steps=each) for each in steps])
     assert (found.verdict, found.why) == (word, why)
     assert found.band == Interval(82_500, 82_500)
 
 
 def test_a_count_has_no_tolerance_of_a_lost_update() -> None:
-    def word(*lost: int) -> Word:
+    def word(*lost: int) -> ClaimStatus:
         return judged(
             "book-async", "updates-lost", [bare_run(updates_lost=n) for n in lost]
         ).verdict
@@ -95,7 +95,7 @@ def test_a_count_has_no_tolerance_of_a_lost_update() -> None:
         ((10_896, 10_896), FEW),
     ],
 )
-def test_a_mean_within_two_per_cent(totals: tuple[int, ...], word: Word) -> None:
+def test_a_mean_within_two_per_cent(totals: tuple[int, ...], word: ClaimStatus) -> None:
     runs = [bare_run(worker(step(5_500, total, 9))) for total in totals]
     found = judged("book-async", "global-step.worker-0.epoch-9", runs)
     assert found.verdict is word
@@ -107,14 +107,14 @@ def test_a_mean_within_two_per_cent(totals: tuple[int, ...], word: Word) -> None
 def test_a_run_that_was_not_to_go_so_far_in_epochs(epochs: int, *, comparable: bool) -> None:
     runs = [bare_run(worker(step(5_500, 10_896, 9)), parameters={"epochs": epochs})] * 3
     word = judged("book-async", "global-step.worker-0.epoch-9", runs).verdict
-    assert word is (PASS if comparable else Word.NOT_COMPARABLE)
+    assert word is (PASS if comparable else ClaimStatus.NOT_COMPARABLE)
 
 
 @pytest.mark.parametrize(("steps", "comparable"), [(2_052, True), (2_051, False)])
 def test_a_run_that_was_not_to_go_so_far_in_steps(steps: int, *, comparable: bool) -> None:
     runs = [bare_run(*[worker(step(400, 2_052))] * 3, parameters={"global_steps": steps})] * 3
     word = judged("blog-async", "global-step.worker-2.step-400", runs).verdict
-    assert word is (PASS if comparable else Word.NOT_COMPARABLE)
+    assert word is (PASS if comparable else ClaimStatus.NOT_COMPARABLE)
 
 
 # ---- Bands by the reference. The tables have four initial weights and three orders of batches: a
@@ -128,7 +128,7 @@ UNKNOWN_ONE = 29.1107  # t 9.5288 of 3.6836 degrees, times √(20/3 · (1 + 1/4)
 UNKNOWN_THREE = 20.9874  # t 10.2139 of 3.4978 degrees, times √(20/3 · (1/3 + 1/4) + 1/3)
 
 
-def reference(mode: str = "async", *, deviation: float = 0.3) -> Oracle:
+def reference(mode: str = "async", *, deviation: float = 0.3) -> Reference:
     """Accuracies after 100 updates, losses' logarithms, and late losses about 10."""
     trainings = [
         {
@@ -142,7 +142,7 @@ def reference(mode: str = "async", *, deviation: float = 0.3) -> Oracle:
         }
         for column in COLUMNS
     ]
-    return Oracle((1, 2, 3, 4), tuple(trainings))
+    return Reference((1, 2, 3, 4), tuple(trainings))
 
 
 @pytest.mark.parametrize(
@@ -206,14 +206,14 @@ def test_the_width_of_a_late_loss(mode: str, losses: int) -> None:
     assert (found.ours.high - found.ours.low) / 2 == pytest.approx(half, rel=2e-5)
 
 
-def by_reference(better: Any, ours: Sequence[float], printed: float | None = None) -> Word:
+def by_reference(better: Any, ours: Sequence[float], printed: float | None = None) -> ClaimStatus:
     """The word for a claim with a band by the reference above; the runs have seeds 2, 3, 4."""
     return verdict_by_reference(better, ours, printed).verdict
 
 
 def verdict_by_reference(
     better: Any, ours: Sequence[float], printed: float | None = None, tested_at: int = 100
-) -> Verdict:
+) -> ClaimResult:
     """The verdict on the same claim, by runs that were tested after so many updates."""
     claim = Claim(
         "accuracy", "accuracy", "independent", "book", "here", "accuracy", printed, "", "oracle",
@@ -224,7 +224,7 @@ def verdict_by_reference(
         for seed, value in zip((2, 3, 4), ours, strict=True)
     ]
     asked = replace(source("book-async"), claims=(claim,))
-    _, found = judge(asked, {"whole": runs}, reference())
+    _, found = evaluate_claims(asked, {"whole": runs}, reference())
     return found
 
 
@@ -234,12 +234,14 @@ HALF = 25.8005  # 31.599 · √(1/3 + 1/3), about 11
 @pytest.mark.parametrize(
     ("better", "low", "high"),
     [
-        ("high", OUTSIDE, Word.TOO_GOOD),  # as of accuracies
-        ("low", Word.TOO_GOOD, OUTSIDE),  # as of losses
+        ("high", OUTSIDE, ClaimStatus.TOO_GOOD),  # as of accuracies
+        ("low", ClaimStatus.TOO_GOOD, OUTSIDE),  # as of losses
         ("", OUTSIDE, OUTSIDE),
     ],
 )
-def test_outside_our_band_one_side_is_too_good(better: str, low: Word, high: Word) -> None:
+def test_outside_our_band_one_side_is_too_good(
+    better: str, low: ClaimStatus, high: ClaimStatus
+) -> None:
     inside, outside = HALF - 0.01, HALF + 0.01
     assert by_reference(better, [11 + inside] * 3) is PASS
     assert by_reference(better, [11 - inside] * 3) is PASS
@@ -277,7 +279,7 @@ def test_without_a_reference_for_the_place_there_is_no_band() -> None:
     runs = [bare_run(*[worker(accuracy=0.9, tested_at=100)] * 3)]
     without = judged("book-async", "accuracy.worker-2", runs)
     for found in (early, without):
-        assert found.verdict is Word.NOT_COMPARABLE
+        assert found.verdict is ClaimStatus.NOT_COMPARABLE
         assert found.why == "the oracle has no such place"
         assert found.band is None
     assert reference().losses(["0.9", "2.9"], [4]) is None
@@ -301,15 +303,15 @@ def test_a_table_in_which_orders_differ_by_row() -> None:
         ],
         dtype=np.float64,
     )
-    between, within = statistics.two_way(table)
+    between, within = statistics.variance_components(table)
     assert (between.variance, between.freedom) == (pytest.approx(20 / 3), 3)
     assert (within.variance, within.freedom) == (pytest.approx(7), pytest.approx(784 / 152))
 
 
 def test_a_table_without_chance_has_a_band_of_one_value() -> None:
-    between, within = statistics.two_way(np.array([[1.0, 1.0, 1.0], [3.0, 3.0, 3.0]]))
-    assert (between, within) == (Spread(2, 1), Spread(0, 2))
-    assert statistics.around(5, within, within) == Interval(5, 5)
+    between, within = statistics.variance_components(np.array([[1.0, 1.0, 1.0], [3.0, 3.0, 3.0]]))
+    assert (between, within) == (Variance(2, 1), Variance(0, 2))
+    assert statistics.prediction_interval(5, within, within) == Interval(5, 5)
 
 
 # ---- Numbers of a run.
@@ -381,7 +383,7 @@ def counted(odd: int, of: int, start: int = 0) -> RunFigures:
 @pytest.mark.parametrize(
     ("odd", "of", "word"), [(24, 30, PASS), (23, 30, OUTSIDE), (24, 29, FEW), (0, 30, OUTSIDE)]
 )
-def test_more_than_half_of_the_stretches_differ(odd: int, of: int, word: Word) -> None:
+def test_more_than_half_of_the_stretches_differ(odd: int, of: int, word: ClaimStatus) -> None:
     """`odd` counts those that differ from the most frequent one; of these there are two or more."""
     found = judged("book-async", "global-varies", [counted(odd, of)])
     assert found.verdict is word
@@ -413,7 +415,9 @@ def remainders(*tables: Sequence[int]) -> RunFigures:
 
 
 @pytest.mark.parametrize(("second", "word"), [((12, 12, 6), PASS), ((13, 11, 6), OUTSIDE)])
-def test_remainders_as_frequent_as_chance_has_them(second: tuple[int, ...], word: Word) -> None:
+def test_remainders_as_frequent_as_chance_has_them(
+    second: tuple[int, ...], word: ClaimStatus
+) -> None:
     run = remainders((20, 10, 0), second, (10, 10, 10))
     assert judged("book-async", "global-no-pattern", [run]).verdict is word
 
@@ -444,7 +448,7 @@ def ended_with(*accuracies: float | None) -> RunFigures:
 
 
 @pytest.mark.parametrize(("d", "word"), [(0.59, PASS), (0.597, OUTSIDE)])
-def test_the_last_tests_best_by_students_t(d: float, word: Word) -> None:
+def test_the_last_tests_best_by_students_t(d: float, word: ClaimStatus) -> None:
     runs = [ended_with(0.5, 0.5, 0.5 + gain / 100) for gain in (1 - d, 1, 1 + d)]
     assert judged("book-async", "last-tests-best", runs).verdict is word
     assert judged("book-async", "last-tests-best", runs[:2]).verdict is FEW
@@ -484,11 +488,11 @@ def test_the_accuracies_differ_in_every_run() -> None:
 PRINTED = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 
 
-def same_losses(*runs: Sequence[float]) -> Word:
+def same_losses(*runs: Sequence[float]) -> ClaimStatus:
     return verdict_on_losses(*runs).verdict
 
 
-def verdict_on_losses(*runs: Sequence[float]) -> Verdict:
+def verdict_on_losses(*runs: Sequence[float]) -> ClaimResult:
     whole = source("blog-async")
     (claim,) = [each for each in whole.claims if each.id == "loss-early"]
     asked = replace(claim, keys={"printed": PRINTED, "since": 100, "until": 200})
@@ -497,7 +501,7 @@ def verdict_on_losses(*runs: Sequence[float]) -> Verdict:
         bare_run(worker(*outside, *[step(total=100 + 9 * n, loss=x) for n, x in enumerate(losses)]))
         for losses in runs
     ]
-    _, found = judge(replace(whole, claims=(asked,)), {"whole": made}, None)
+    _, found = evaluate_claims(replace(whole, claims=(asked,)), {"whole": made}, None)
     return found
 
 
@@ -505,7 +509,7 @@ HIGHER = [6.5 + n for n in range(11)]
 
 
 @pytest.mark.parametrize(("lowest", "word"), [(2.5, PASS), (3.5, OUTSIDE), (6.2, OUTSIDE)])
-def test_losses_that_may_be_the_printed_ones(lowest: float, word: Word) -> None:
+def test_losses_that_may_be_the_printed_ones(lowest: float, word: ClaimStatus) -> None:
     assert same_losses([*HIGHER, lowest]) is word
 
 
@@ -523,7 +527,7 @@ def test_one_run_with_other_losses_is_not_hidden_by_two_with_the_same() -> None:
 
 @pytest.mark.parametrize(("apart", "word"), [(0, PASS), (1, PASS), (2, OUTSIDE), (100, OUTSIDE)])
 @pytest.mark.parametrize("side", [1, -1])
-def test_workers_are_a_round_apart_at_most(apart: int, side: int, word: Word) -> None:
+def test_workers_are_a_round_apart_at_most(apart: int, side: int, word: ClaimStatus) -> None:
     far = bare_run(worker(step(500, 500)), worker(step(500, 500 + side * apart)))
     near = bare_run(worker(step(500, 500)), worker(step(500, 500)))
     assert judged("book-sync", "in-step", [far]).verdict is word
@@ -576,7 +580,7 @@ def ranked(limit: float, wrong: int, side: int) -> list[float]:
         ("others-run-ahead", about(3.0, 7), FEW),
     ],
 )
-def test_paces(claim: str, ratios: list[float], word: Word) -> None:
+def test_paces(claim: str, ratios: list[float], word: ClaimStatus) -> None:
     assert judged("book-sync", claim, [paced(ratios)]).verdict is word
 
 
@@ -600,7 +604,7 @@ def spread(wide: float, pairs: int, seed: int) -> RunFigures:
     return bare_run(worker(*[step(n, n, loss=float(x)) for n, x in enumerate(losses, 1)]))
 
 
-def steadier(sync: Sequence[RunFigures], other: RunFigures) -> Word:
+def steadier(sync: Sequence[RunFigures], other: RunFigures) -> ClaimStatus:
     return judged("book-sync", "steadier", sync, **{"async": [other]}).verdict
 
 
@@ -656,15 +660,15 @@ def pair(role: str, logs: Sequence[float], staleness: float = 1.5) -> dict[str, 
     return {f"alone{role}": alone, f"several{role}": several}
 
 
-def stale(claim: str, runs: Mapping[str, Sequence[RunFigures]]) -> Verdict:
+def stale(claim: str, runs: Mapping[str, Sequence[RunFigures]]) -> ClaimResult:
     whole = source("staleness")
     (asked,) = [each for each in whole.claims if each.id == claim]
-    _, found = judge(replace(whole, claims=(asked,)), runs, None)
+    _, found = evaluate_claims(replace(whole, claims=(asked,)), runs, None)
     return found
 
 
 @pytest.mark.parametrize(("d", "word"), [(0.59, PASS), (0.597, OUTSIDE)])
-def test_stale_gradients_raise_the_loss_by_students_t(d: float, word: Word) -> None:
+def test_stale_gradients_raise_the_loss_by_students_t(d: float, word: ClaimStatus) -> None:
     found = stale("overshoot", pair("", (1 - d, 1, 1 + d)))
     assert found.verdict is word
     assert stale("overshoot", pair("", (d - 1, -1, -1 - d))).verdict is OUTSIDE
@@ -674,7 +678,7 @@ def test_stale_gradients_raise_the_loss_by_students_t(d: float, word: Word) -> N
 
 @pytest.mark.parametrize("cured", ["rate", "batch"])
 @pytest.mark.parametrize(("d", "word"), [(0.59, PASS), (0.597, OUTSIDE)])
-def test_a_cure_takes_from_the_harm(cured: str, d: float, word: Word) -> None:
+def test_a_cure_takes_from_the_harm(cured: str, d: float, word: ClaimStatus) -> None:
     """The harm is 2 each time, and with the cure 1 less in the mean."""
     runs = {**pair("", (2, 2, 2)), **pair(f"-small-{cured}", (1 - d, 1, 1 + d))}
     found = stale(f"smaller-{cured}", runs)
@@ -697,7 +701,7 @@ def test_the_harm_is_a_ratio_of_losses_with_the_same_seed() -> None:
 
 
 @pytest.mark.parametrize(("staleness", "word"), [(1.5, PASS), (1.49, FEW)])
-def test_gradients_have_to_be_stale(staleness: float, word: Word) -> None:
+def test_gradients_have_to_be_stale(staleness: float, word: ClaimStatus) -> None:
     """Among four workers half of the 3 updates that they can be late."""
     found = stale("overshoot", pair("", (1, 1.1, 1.2), staleness))
     assert found.verdict is word
@@ -851,18 +855,18 @@ def test_our_values_are_shown_whatever_the_verdict() -> None:
     outside = verdict_by_reference("high", [99] * 3).ours
     assert (outside.mean, outside.n) == (99, 3)
     nothing = judged("book-async", "global-step.worker-0.epoch-9", []).ours
-    assert nothing == Ours(None, None, None, 0)
+    assert nothing == Observed(None, None, None, 0)
 
 
 def test_the_verdict_on_all_runs() -> None:
     book = replace(source("book-async"), claims=())
     failed = bare_run(run_id="second", succeeded=False)
-    (found,) = judge(book, {"whole": [bare_run(), failed]}, None)
-    assert found == Verdict(
+    (found,) = evaluate_claims(book, {"whole": [bare_run(), failed]}, None)
+    assert found == ClaimResult(
         claim="runs",
         words="runs that failed",
         source_value=None,
-        ours=Ours(1, None, None, 2),
+        ours=Observed(1, None, None, 2),
         unit="runs",
         band=Interval(0, 0),
         verdict=OUTSIDE,
@@ -872,10 +876,10 @@ def test_the_verdict_on_all_runs() -> None:
         where="each run's state",
         note="",
     )
-    (passed,) = judge(book, {"whole": [bare_run()]}, None)
-    assert (passed.verdict, passed.why, passed.ours) == (PASS, "", Ours(0, None, None, 1))
-    (none,) = judge(book, {}, None)
-    assert (none.verdict, none.why, none.ours) == (FEW, "", Ours(None, None, None, 0))
+    (passed,) = evaluate_claims(book, {"whole": [bare_run()]}, None)
+    assert (passed.verdict, passed.why, passed.ours) == (PASS, "", Observed(0, None, None, 1))
+    (none,) = evaluate_claims(book, {}, None)
+    assert (none.verdict, none.why, none.ours) == (FEW, "", Observed(None, None, None, 0))
 
 
 def test_a_comparison_of_losses_names_its_reason() -> None:

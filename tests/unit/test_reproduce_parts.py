@@ -16,23 +16,23 @@ from rich.console import Console
 from lab.formatting import band, mean_of_runs
 from lab.reproduce import statistics
 from lab.reproduce.claims import NAMES, Source, load
-from lab.reproduce.figures import Step, WorkerFigures, read_figures
-from lab.reproduce.judge import Ours, Verdict, Word
+from lab.reproduce.evaluate import ClaimResult, ClaimStatus, Observed
+from lab.reproduce.run_metrics import Step, WorkerFigures, read_figures
 from lab.reproduce.run_specs import (
     MODES,
     points,
+    recipe_for,
     role_of_point,
     role_of_run,
-    spec_of,
     worker_counts,
 )
 from lab.reproduce.statistics import Interval
 from lab.reproduce.view import as_json, counts, grouped, notes, path_of, reasons, verdicts_table
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import RunSpec
-from lab.task.states import State
+from lab.task.protocol.experiments import EXPERIMENTS
+from lab.task.protocol.states import State
 from tests.unit.reproducing import bare_run
 
 
@@ -151,7 +151,7 @@ def test_the_runs_of_a_source_can_be_made(name: str, quick: bool) -> None:
     source = load(name)
     roles = set()
     for recipe in source.recipes.values():
-        asked = spec_of(recipe, quick=quick)
+        asked = recipe_for(recipe, quick=quick)
         experiment = EXPERIMENTS[asked.experiment]
         for flag, value in {**asked.flags, "seed": 1}.items():
             experiment.flags[flag].parse(str(value))
@@ -168,19 +168,19 @@ def test_the_runs_of_a_source_can_be_made(name: str, quick: bool) -> None:
 
 def test_few_claims_fit_into_80_columns() -> None:
     verdicts = [
-        Verdict(
-            "a", "global step: w2, epoch 49", 82_499.0, Ours(82_499.5, 81_000, 83_000, 3),
-            "steps", Interval(80_849, 84_149), Word.OUTSIDE_BAND, "off", "fitted", "book",
+        ClaimResult(
+            "a", "global step: w2, epoch 49", 82_499.0, Observed(82_499.5, 81_000, 83_000, 3),
+            "steps", Interval(80_849, 84_149), ClaimStatus.OUTSIDE_BAND, "off", "fitted", "book",
             "the printed log", "fitted to it",
         ),
-        Verdict(
-            "b", "asynchronously, the others run ahead [of all]", None, Ours(0.12345, 0.1, 0.2, 3),
-            "", Interval(0.1, 0.2), Word.NOT_COMPARABLE, "off", "independent", "book", "the text",
-            "",
+        ClaimResult(
+            "b", "asynchronously, the others run ahead [of all]", None,
+            Observed(0.12345, 0.1, 0.2, 3), "", Interval(0.1, 0.2), ClaimStatus.NOT_COMPARABLE,
+            "off", "independent", "book", "the text", "",
         ),
-        Verdict(
-            "c", "global counts vary", None, Ours(0.94, 0.9, 0.98, 3), "of stretches", None,
-            Word.INSUFFICIENT_RUNS, "few", "independent", "book", "the text", "",
+        ClaimResult(
+            "c", "global counts vary", None, Observed(0.94, 0.9, 0.98, 3), "of stretches", None,
+            ClaimStatus.INSUFFICIENT_RUNS, "few", "independent", "book", "the text", "",
         ),
     ]  # fmt: skip
     text = io.StringIO()
@@ -203,13 +203,13 @@ def test_few_claims_fit_into_80_columns() -> None:
     assert groups == {"independent": ["b", "c"], "fitted": ["a"]}
 
 
-def a_verdict(words: str, word: Word, **changes: Any) -> Verdict:
+def a_verdict(words: str, word: ClaimStatus, **changes: Any) -> ClaimResult:
     """A claim of the book's log with ours of 82,499.5 in a band."""
     fields: dict[str, Any] = {
         "claim": "a",
         "words": words,
         "source_value": 82_499.0,
-        "ours": Ours(82_499.5, 81_000, 83_000, 3),
+        "ours": Observed(82_499.5, 81_000, 83_000, 3),
         "unit": "steps",
         "band": Interval(80_849, 84_149),
         "verdict": word,
@@ -219,22 +219,22 @@ def a_verdict(words: str, word: Word, **changes: Any) -> Verdict:
         "where": "the printed log",
         "note": "",
     }
-    return Verdict(**{**fields, **changes})
+    return ClaimResult(**{**fields, **changes})
 
 
 def test_the_table_of_verdicts() -> None:
-    nothing = Ours(None, None, None, 0)
+    nothing = Observed(None, None, None, 0)
     alone = {"source_value": None, "band": None}
     verdicts = [
-        a_verdict("global step: w2, epoch 49", Word.OUTSIDE_BAND),
-        a_verdict("global step: w0, epoch 9", Word.PASS),
+        a_verdict("global step: w2, epoch 49", ClaimStatus.OUTSIDE_BAND),
+        a_verdict("global step: w0, epoch 9", ClaimStatus.PASS),
         a_verdict(
-            "[of all] others run ahead of it", Word.INSUFFICIENT_RUNS, **alone,
-            ours=Ours(0.94, 0.9, 0.98, 3), unit="of stretches", where="the text",
+            "[of all] others run ahead of it", ClaimStatus.INSUFFICIENT_RUNS, **alone,
+            ours=Observed(0.94, 0.9, 0.98, 3), unit="of stretches", where="the text",
         ),
-        a_verdict("asynchronously, the loss is as before", Word.TOO_GOOD, ours=nothing),
-        a_verdict("nothing printed", Word.NOT_COMPARABLE, source_value=None),
-        a_verdict("nothing expected", Word.NOT_COMPARABLE, band=None),
+        a_verdict("asynchronously, the loss is as before", ClaimStatus.TOO_GOOD, ours=nothing),
+        a_verdict("nothing printed", ClaimStatus.NOT_COMPARABLE, source_value=None),
+        a_verdict("nothing expected", ClaimStatus.NOT_COMPARABLE, band=None),
     ]  # fmt: skip
     text = io.StringIO()
     Console(file=text, width=80).print(verdicts_table(verdicts))
@@ -260,14 +260,14 @@ def test_the_table_of_verdicts() -> None:
 @pytest.mark.parametrize(
     ("word", "style"),
     [
-        (Word.PASS, "\x1b[32mPASS"),
-        (Word.OUTSIDE_BAND, "\x1b[1;31mOUTSIDE_"),
-        (Word.TOO_GOOD, "\x1b[1;31mTOO_"),
-        (Word.INSUFFICIENT_RUNS, "\x1b[33mINSUFFICIENT_"),
-        (Word.NOT_COMPARABLE, "\x1b[2mNOT_"),
+        (ClaimStatus.PASS, "\x1b[32mPASS"),
+        (ClaimStatus.OUTSIDE_BAND, "\x1b[1;31mOUTSIDE_"),
+        (ClaimStatus.TOO_GOOD, "\x1b[1;31mTOO_"),
+        (ClaimStatus.INSUFFICIENT_RUNS, "\x1b[33mINSUFFICIENT_"),
+        (ClaimStatus.NOT_COMPARABLE, "\x1b[2mNOT_"),
     ],
 )
-def test_a_verdict_has_its_colour_and_a_place_is_dim(word: Word, style: str) -> None:
+def test_a_verdict_has_its_colour_and_a_place_is_dim(word: ClaimStatus, style: str) -> None:
     text = io.StringIO()
     console = Console(file=text, width=80, force_terminal=True, color_system="standard")
     console.print(verdicts_table([a_verdict("global step", word)]))
@@ -311,7 +311,7 @@ def test_two_results_of_one_second_have_two_files(
 
 
 def test_only_a_source_with_a_reference_names_one() -> None:
-    named = {name: load(name).oracle for name in NAMES}
+    named = {name: load(name).reference for name in NAMES}
     assert named == {
         "book-async": "async", "book-sync": "sync", "blog-async": "", "blog-sync": "",
         "staleness": "",
@@ -321,7 +321,11 @@ def test_only_a_source_with_a_reference_names_one() -> None:
 def test_a_row_of_a_table_is_a_claim() -> None:
     book = {claim.id: claim for claim in load("book-async").claims}
     found = book["global-step.worker-2.epoch-9"]
-    assert (found.words, found.value, found.unit) == ("global step: w2, epoch 9", 37_367, "steps")
+    assert (found.words, found.value, found.unit) == (
+        "global step: w2, epoch 9",
+        37_367,
+        "steps",
+    )
     assert found.keys == {"worker": 2, "epoch": 9}
     blog = {claim.id: claim for claim in load("blog-async").claims}
     found = blog["global-step.worker-0.step-17400"]
@@ -339,15 +343,15 @@ def test_a_mean_has_its_interval_from_three_runs_on() -> None:
 
 
 def test_tests_say_no_where_there_is_nothing_to_see() -> None:
-    assert statistics.above_zero([0.0, 0.0, 0.0]) == 1
-    assert statistics.above_zero([0.1, 0.1, 0.1]) == 0
-    assert statistics.above_zero([0.3, 0.2, 0.25]) < 0.05 < statistics.above_zero([0.3, -0.2, 0.1])
-    assert statistics.differs_in_spread([1.0, 1.0], [2.0, 2.0]) == 1
-    assert statistics.uniform([]) == statistics.uniform([[0, 0, 0]]) == 1
-    assert statistics.uniform([[90, 5, 5]]) < 1e-6
-    assert statistics.uniform([[33, 30, 37]]) > 0.1
-    assert statistics.larger([1.0, 1.0], [1.0, 1.0]) == 1
-    assert statistics.larger([2.0] * 10, [1.0] * 10, 1.5) < 0.01
+    assert statistics.ttest_p([0.0, 0.0, 0.0]) == 1
+    assert statistics.ttest_p([0.1, 0.1, 0.1]) == 0
+    assert statistics.ttest_p([0.3, 0.2, 0.25]) < 0.05 < statistics.ttest_p([0.3, -0.2, 0.1])
+    assert statistics.brown_forsythe_p([1.0, 1.0], [2.0, 2.0]) == 1
+    assert statistics.chi2_p([]) == statistics.chi2_p([[0, 0, 0]]) == 1
+    assert statistics.chi2_p([[90, 5, 5]]) < 1e-6
+    assert statistics.chi2_p([[33, 30, 37]]) > 0.1
+    assert statistics.wilcoxon_p([1.0, 1.0], [1.0, 1.0]) == 1
+    assert statistics.wilcoxon_p([2.0] * 10, [1.0] * 10, 1.5) < 0.01
     assert statistics.mean_interval([1.0]) is None
-    assert statistics.most(50, 100) > 0.5
-    assert statistics.most(70, 100) < 0.001
+    assert statistics.binomial_p(50, 100) > 0.5
+    assert statistics.binomial_p(70, 100) < 0.001

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.heritage import request_ids
-from lab.task.heritage.request_ids import ATTEMPTS, TASKS, number_requests, relocations
+from lab.task.tf1 import request_ids
+from lab.task.tf1.request_ids import ATTEMPTS, TASKS, number_requests, relocations
 
 WINDOW = 100_000
 """So many requests a server remembers."""
@@ -46,7 +46,7 @@ def test_mrand48_counts_as_described() -> None:
     """In a process of its own: the C library has one state."""
     code = (
         "import ctypes, sys\n"
-        "from lab.task.heritage import request_ids\n"
+        "from lab.task.tf1 import request_ids\n"
         "place = ctypes.c_void_p()\n"
         "request_ids._places = lambda: [(ctypes.addressof(place), 3)]\n"
         "assert request_ids.number_requests(77, 3)\n"

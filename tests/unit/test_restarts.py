@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.control import cancel, kill
-from lab.task.policy import OnFailure
-from lab.task.states import Cause, State
+from lab.task.protocol.control import cancel, kill
+from lab.task.protocol.policy import OnFailure
+from lab.task.protocol.states import Cause, State
 from tests.agents import PATIENCE_S, Stage, wait_for
 
 PROGRAM = """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.console import say
+from lab.console import notify
 from lab.errors import LabError
 from lab.records import format_record, parse_record
 from lab.run.prepare import Submission, prepare
@@ -16,12 +16,12 @@ from lab.run.progress import TaskProgress
 from lab.run.store import RunDir
 from lab.run.summarize import summary_of
 from lab.run.summary import Summary
-from lab.run.tables import result, show
+from lab.run.tables import result_table, show
 from lab.service.outcome import check_succeeded
-from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import RunSpec
-from lab.task.results import Result, result_of, unexpected
-from lab.task.states import State
+from lab.task.protocol.experiments import EXPERIMENTS
+from lab.task.protocol.results import Result, result_of, unexpected
+from lab.task.protocol.states import State
 from tests.specs import changed
 from tests.unit.fakes import PLAN
 
@@ -107,7 +107,7 @@ def test_a_summary_holds_what_was_found_and_reads_it_back(run: RunDir) -> None:
         ("b", "worker-0", 9.99),
     ]
     assert Summary.from_json(whole.to_json()) == whole
-    check_succeeded(run, whole, say)
+    check_succeeded(run, whole, notify)
 
 
 def test_the_newest_of_several_counts(run: RunDir) -> None:
@@ -120,8 +120,8 @@ def test_a_result_outside_its_band_is_no_success(
 ) -> None:
     whole = summary(run, replace(W, value=2.5), B)
     with pytest.raises(LabError, match=r"succeeded, but w is 2\.5, not 1\.95 to 2\.05; all that"):
-        check_succeeded(run, whole, say)
-    show(result(whole))
+        check_succeeded(run, whole, notify)
+    show(result_table(whole))
     said = capsys.readouterr().out
     assert "2.5, NOT 1.95 to 2.05" in said
     assert "9.99, as expected 9.9 to 10.1" in said
@@ -132,8 +132,8 @@ def test_a_result_that_never_came_is_no_success(
 ) -> None:
     whole = summary(run, W)
     with pytest.raises(LabError, match="succeeded, but b was not found"):
-        check_succeeded(run, whole, say)
-    show(result(whole))
+        check_succeeded(run, whole, notify)
+    show(result_table(whole))
     assert "NOT FOUND" in capsys.readouterr().out
 
 
@@ -145,7 +145,7 @@ def test_what_several_tasks_have_found_is_shown_once_where_they_agree(
     for task, apart in (("worker-0", 1588000), ("worker-1", 7)):
         progress[task].add({"kind": "result", "name": "same", "value": 3, "low": 3, "high": 3})
         progress[task].add({"kind": "result", "name": "apart", "value": apart})
-    show(result(summary_of(info, {}, progress)))
+    show(result_table(summary_of(info, {}, progress)))
     said = capsys.readouterr().out
     assert said.count("same") == 1
     assert "3, as expected 3" in said

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends.locking import Busy, locked
+from lab.backends.state import Busy, locked
 from lab.errors import LabError
 from lab.run.run_queue import turn
 from lab.service.target import Target, run_in_turn
 from lab.task.protocol import Request, RunSpec
-from lab.task.states import State
+from lab.task.protocol.states import State
 from tests.agents import PATIENCE_S, ROOT, wait_for
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end
 
 CHILD = """\
 import sys
-from lab.cli.failures import exit_code_of
+from lab.cli.errors import exit_code_of
 from lab.run.run_queue import turn
 from lab.signals import as_interrupt
 from tests.unit.fakes import FakeBackend
@@ -33,7 +33,7 @@ def say(line):
     print(line, flush=True)
 
 def run():
-    with turn(FakeBackend(), "mnist", wait=True, say=say) as mine:
+    with turn(FakeBackend(), "mnist", wait=True, notify=say) as mine:
         mine.begin(sys.argv[1])
         say("has its turn")
         input()
@@ -123,7 +123,7 @@ def test_without_wait_it_is_refused_and_leaves_no_ticket(
     held = tickets(folder)
     with (
         pytest.raises(Busy) as caught,
-        turn(FakeBackend(), "mnist", wait=False, say=quiet),
+        turn(FakeBackend(), "mnist", wait=False, notify=quiet),
     ):
         pytest.fail("it had its turn")
     assert str(caught.value) == (
@@ -131,7 +131,7 @@ def test_without_wait_it_is_refused_and_leaves_no_ticket(
         " it with `lab run --wait`"
     )
     assert tickets(folder) == held
-    with turn(FakeBackend(), "another", wait=False, say=quiet):
+    with turn(FakeBackend(), "another", wait=False, notify=quiet):
         pass
 
 
@@ -145,7 +145,7 @@ def test_a_run_that_waits_is_not_passed_by_one_that_does_not(
         )
         with (
             pytest.raises(Busy, match="another run is ahead in environment 'mnist'; wait for it"),
-            turn(FakeBackend(), "mnist", wait=False, say=quiet),
+            turn(FakeBackend(), "mnist", wait=False, notify=quiet),
         ):
             pytest.fail("it had its turn")
     assert line(waiting) == "has its turn"
@@ -167,7 +167,7 @@ def test_a_run_whose_client_has_gone_is_waited_for(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=finish)
     thread.start()
-    with turn(FakeBackend(environment=environment), "mnist", wait=True, say=said.append) as mine:
+    with turn(FakeBackend(environment=environment), "mnist", wait=True, notify=said.append) as mine:
         order.append("turn")
         assert mine.waited
     thread.join(PATIENCE_S)
@@ -184,7 +184,7 @@ def test_an_environment_that_goes_away_is_waited_for_no_longer(tmp_path: Path) -
             raise LabError("it has gone")
 
     backend = FakeBackend(environment=Going(tmp_path / "volume"))
-    with turn(backend, "mnist", wait=True, say=quiet) as mine:
+    with turn(backend, "mnist", wait=True, notify=quiet) as mine:
         assert not mine.waited
 
     class Damaged(FakeEnvironment):
@@ -194,7 +194,7 @@ def test_an_environment_that_goes_away_is_waited_for_no_longer(tmp_path: Path) -
     backend = FakeBackend(environment=Damaged(tmp_path / "volume"))
     with (
         pytest.raises(LabError, match="cannot be read"),
-        turn(backend, "mnist", wait=True, say=quiet),
+        turn(backend, "mnist", wait=True, notify=quiet),
     ):
         pytest.fail("it had its turn")
 
@@ -204,7 +204,7 @@ def test_a_state_directory_that_cannot_be_written(folder: Path) -> None:
     folder.write_text("")
     with (
         pytest.raises(LabError, match=f"the state directory {folder} cannot be used: .*LAB_STATE"),
-        turn(FakeBackend(), "mnist", wait=False, say=quiet),
+        turn(FakeBackend(), "mnist", wait=False, notify=quiet),
     ):
         pytest.fail("it had its turn")
 
@@ -235,7 +235,7 @@ def test_a_run_that_another_user_was_quicker_than_waits_again(
         return target
 
     tries = Tries(2)
-    assert run_in_turn(target, find, tries, wait=True, say=quiet) == "done"
+    assert run_in_turn(target, find, tries, wait=True, notify=quiet) == "done"
     assert (len(tries.begun), len(looks)) == (3, 2)
     with pytest.raises(Busy):
-        run_in_turn(target, find, Tries(1), wait=False, say=quiet)
+        run_in_turn(target, find, Tries(1), wait=False, notify=quiet)

@@ -21,18 +21,18 @@ import pytest
 from lab.backends import Chunk
 from lab.cli import main
 from lab.errors import InputError, LabError
-from lab.run import whereabouts
+from lab.run import discovery
 from lab.run.collect import View
-from lab.run.conduct import conduct
-from lab.run.homecoming import bring_all_home, bring_one_home
 from lab.run.prepare import Submission, prepare
+from lab.run.recovery import collect_one, collect_runs
 from lab.run.run_info import RunInfo
+from lab.run.runner import execute_run
 from lab.run.store import RunDir, find_run, runs_dir
 from lab.run.summarize import summarize
 from lab.run.summary import Summary, write_summary
-from lab.task.experiments import EXPERIMENTS, hyperparameters, with_seed
 from lab.task.protocol import Request, RunSpec, Volume
-from lab.task.states import State
+from lab.task.protocol.experiments import EXPERIMENTS, hyperparameters, with_seed
+from lab.task.protocol.states import State
 from tests.agents import PATIENCE_S
 from tests.specs import update
 from tests.unit.fakes import PLAN, FakeEnvironment, end, record, train, write_records
@@ -68,9 +68,9 @@ def go(run: RunDir, environment: FakeEnvironment, **changes: object) -> Summary:
         "found": None,
         "keep": False,
         "view": unseen,
-        "say": lambda _line: None,
+        "notify": lambda _line: None,
     }
-    return conduct(run, **{**given, **changes})
+    return execute_run(run, **{**given, **changes})
 
 
 def test_run_json_stands_before_anything_starts(run: RunDir) -> None:
@@ -154,7 +154,7 @@ def test_a_boot_that_fails_leaves_no_run(run: RunDir, environment: FakeEnvironme
 
     said: list[str] = []
     with pytest.raises(LabError, match="port 2222"):
-        go(run, environment, boot=boot, say=said.append)
+        go(run, environment, boot=boot, notify=said.append)
     assert said == [f"run {run.run_id} did not start; its directory is removed"]
     assert list(run.path.parent.iterdir()) == []
 
@@ -177,10 +177,10 @@ class Breaking(FakeEnvironment):
     fault: Callable[[], BaseException] = KeyboardInterrupt
     left = 1
 
-    def ship(
+    def stream(
         self, run_id: str, offsets: Mapping[str, int], *, follow: bool, **more: bool
     ) -> Iterator[Chunk | None]:
-        for chunk in super().ship(run_id, offsets, follow=follow, **more):
+        for chunk in super().stream(run_id, offsets, follow=follow, **more):
             yield chunk
             if self.left and chunk is not None and chunk.path.startswith("tasks/"):
                 self.left -= 1
@@ -246,15 +246,15 @@ def test_a_helperless_run_comes_home_once_and_again(
         thread.join()
     home = tmp_path / "runs"
     said: list[str] = []
-    assert bring_all_home(environment, home, said.append) == []
+    assert collect_runs(environment, home, said.append) == []
     run = find_run("last", home)
     first = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert run.read().spec.experiment == "async"
     assert run.read().state is State.SUCCEEDED
     assert said == [f"run r1: succeeded, collected into {run.path}"]
-    bring_all_home(environment, home, said.append)
+    collect_runs(environment, home, said.append)
     assert len(said) == 1  # complete at home: nothing to do
-    bring_one_home(environment.runs()[0], environment, home, said.append)
+    collect_one(environment.runs()[0], environment, home, said.append)
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == first
 
 
@@ -266,13 +266,13 @@ def test_a_run_is_not_collected_again_while_it_is_complete_elsewhere(
         thread.join()
     one, two = tmp_path / "one", tmp_path / "two"
     said: list[str] = []
-    bring_all_home(environment, one, said.append)
+    collect_runs(environment, one, said.append)
     assert environment.collected() == {"r1": str(one)}
-    assert bring_all_home(environment, two, said.append, anywhere=True) == []
+    assert collect_runs(environment, two, said.append, anywhere=True) == []
     assert said[1:] == [f"run r1 is collected already, in {one / 'r1'}"]
     assert not two.exists()
     # `lab collect` is asked for this very directory.
-    bring_all_home(environment, two, said.append)
+    collect_runs(environment, two, said.append)
     assert (two / "r1/summary.json").is_file()
     assert environment.collected() == {"r1": str(two)}
 
@@ -285,7 +285,7 @@ def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
     for thread in environment.threads:
         thread.join()
     home = tmp_path / "runs"
-    bring_all_home(environment, home, lambda _line: None)
+    collect_runs(environment, home, lambda _line: None)
     (tmp_path / "damaged/r1").mkdir(parents=True)
     for name in ("run.json", "summary.json"):
         (tmp_path / "damaged/r1" / name).write_text("{}")
@@ -293,7 +293,7 @@ def test_a_note_that_is_wrong_keeps_no_run_from_being_collected(
     update(RunDir(tmp_path / "another/r1"), run_id="r2")
     shutil.rmtree(home)
     environment.volume.collected("r1").write_text(str(tmp_path / lie) if lie.isalpha() else lie)
-    bring_all_home(environment, home, lambda _line: None, anywhere=True)
+    collect_runs(environment, home, lambda _line: None, anywhere=True)
     assert RunDir(home / "r1").complete()
 
 
@@ -308,7 +308,7 @@ def test_a_run_with_files_that_stay_is_not_noted_as_collected(
     environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     for thread in environment.threads:
         thread.join()
-    bring_all_home(environment, tmp_path / "runs", lambda _line: None)
+    collect_runs(environment, tmp_path / "runs", lambda _line: None)
     assert RunDir(tmp_path / "runs/r1").complete()
     assert environment.collected() == {}
 
@@ -324,7 +324,7 @@ def test_an_environment_of_an_older_lab_knows_no_notes(
     environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     for thread in environment.threads:
         thread.join()
-    bring_all_home(environment, tmp_path / "runs", lambda _line: None, anywhere=True)
+    collect_runs(environment, tmp_path / "runs", lambda _line: None, anywhere=True)
     assert RunDir(tmp_path / "runs/r1").complete()
 
 
@@ -335,10 +335,10 @@ def test_a_run_under_way_comes_home_in_pieces(tmp_path: Path, environment: FakeE
     environment.submit(Request("r1", RunSpec("async", "mnist_async.py"), PLAN.cluster_spec()))
     environment.threads[0].join()
     home = tmp_path / "runs"
-    assert bring_all_home(environment, home, lambda _line: None) == ["r1"]
+    assert collect_runs(environment, home, lambda _line: None) == ["r1"]
     assert not RunDir(home / "r1").complete()
     train(environment.volume, environment.runs()[0])
-    assert bring_all_home(environment, home, lambda _line: None) == []
+    assert collect_runs(environment, home, lambda _line: None) == []
     copy = (home / "r1/tasks/worker-0.jsonl").read_bytes()
     assert copy == environment.volume.records("r1", "worker-0").read_bytes()
 
@@ -400,9 +400,9 @@ def test_a_damaged_run_hides_no_other(
     for word in (good, "last", "20260101"):
         assert find_run(word, tmp_path).run_id == good
     for word in (good, "last", "20260101"):
-        assert whereabouts.find(word, tmp_path, [], None).run.run_id == good
+        assert discovery.find(word, tmp_path, [], None).run.run_id == good
     with pytest.raises(LabError, match=r"run\.json"):
-        whereabouts.find(bad, tmp_path, [], None)
+        discovery.find(bad, tmp_path, [], None)
     assert main(["runs", "--runs-dir", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert good in out

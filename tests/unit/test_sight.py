@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from lab.gpu.verification import Sight
-from lab.task import sight
-from lab.task.health import gpu_nodes
+from lab.gpu.verification import GpuView
+from lab.task.probes import gpu_probe
+from lab.task.probes.health import gpu_nodes
 from tests import cuda
 from tests.agents import PATIENCE_S
 from tests.nvml import Box, Driver
@@ -68,7 +68,7 @@ def sleeper() -> Iterator[Callable[..., int]]:
 def said(*words: str, **variables: str) -> dict[str, Any]:
     """What the module prints in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "lab.task.sight", *words],
+        [sys.executable, "-P", "-m", "lab.task.probes.gpu_probe", *words],
         env={**os.environ, **variables},
         capture_output=True,
         text=True,
@@ -77,7 +77,7 @@ def said(*words: str, **variables: str) -> dict[str, Any]:
     (line,) = done.stdout.splitlines()
     found: dict[str, Any] = json.loads(line)
     # The host reads all that a task can say.
-    assert Sight.from_json(line).reasons == found["reasons"]
+    assert GpuView.from_json(line).reasons == found["reasons"]
     return found
 
 
@@ -92,16 +92,16 @@ def test_whether_a_node_can_be_opened(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
     (tmp_path / "nvidia3").symlink_to("nowhere")
     with contextlib.ExitStack() as opened:
-        found = sight.device_nodes(tmp_path, opened)
+        found = gpu_probe.device_nodes(tmp_path, opened)
         assert found == {"0": "", "3": "No such file or directory"}
-        with pytest.raises(sight.CannotTell, match="No such file"):
-            sight.device_nodes(tmp_path / "nowhere", opened)
+        with pytest.raises(gpu_probe.Unavailable, match="No such file"):
+            gpu_probe.device_nodes(tmp_path / "nowhere", opened)
 
 
 def test_cards_stay_awake_until_all_have_been_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in sight.VARIABLES:
+    for name in gpu_probe.VARIABLES:
         monkeypatch.setenv(name, "kept")
     card = tmp_path / "nvidia4"
     card.touch()
@@ -111,8 +111,8 @@ def test_cards_stay_awake_until_all_have_been_asked(
         awake.append(is_open(card))
 
     for name in ("nvml", "cuda", "tensorflow"):
-        monkeypatch.setattr(sight, name, asked)
-    sight.look(None, with_tensorflow=True, proc=tmp_path, devices=tmp_path)
+        monkeypatch.setattr(gpu_probe, name, asked)
+    gpu_probe.probe(None, with_tensorflow=True, proc=tmp_path, devices=tmp_path)
     assert awake == [True, True, True]
     assert not is_open(card)
 
@@ -125,18 +125,18 @@ def is_open(path: Path) -> bool:
 def test_the_variables_of_a_process(tmp_path: Path) -> None:
     text = "PATH=/bin\0NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b\0A=b=c\0CUDA_VISIBLE_DEVICES=\0"
     (tmp_path / "environ").write_text(text)
-    assert sight.environment(tmp_path) == {
+    assert gpu_probe.environment(tmp_path) == {
         "NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b",
         "CUDA_VISIBLE_DEVICES": "",
     }
-    with pytest.raises(sight.CannotTell, match="environ: No such file"):
-        sight.environment(tmp_path / "nowhere")
+    with pytest.raises(gpu_probe.Unavailable, match="environ: No such file"):
+        gpu_probe.environment(tmp_path / "nowhere")
 
 
 def test_a_containers_own_nodes_count_and_a_processs_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in sight.VARIABLES:
+    for name in gpu_probe.VARIABLES:
         monkeypatch.setenv(name, "kept")  # and put back at the end
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "nvidia4").touch()
@@ -144,16 +144,16 @@ def test_a_containers_own_nodes_count_and_a_processs_do_not(
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "environ").write_text(f"CUDA_VISIBLE_DEVICES={pid}\0")
     places = {"proc": tmp_path, "devices": tmp_path / "dev"}
-    inside = sight.look(None, with_tensorflow=False, **places)
+    inside = gpu_probe.probe(None, with_tensorflow=False, **places)
     assert inside["environment"] == {"CUDA_VISIBLE_DEVICES": "1"}
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
     assert "NVIDIA_VISIBLE_DEVICES" not in os.environ
     assert inside["nodes"] == {"4": ""}
-    outside = sight.look(77, with_tensorflow=False, **places)
+    outside = gpu_probe.probe(77, with_tensorflow=False, **places)
     assert outside["environment"] == {"CUDA_VISIBLE_DEVICES": "77"}
     assert outside["nodes"] is outside["nvml"] is outside["tensorflow"] is None
-    assert outside["reasons"]["nodes"] == outside["reasons"]["nvml"] == sight.OF_THE_BOX
-    assert outside["reasons"]["tensorflow"] == sight.NOT_ASKED
+    assert outside["reasons"]["nodes"] == outside["reasons"]["nvml"] == gpu_probe.SHOWS_WHOLE_HOST
+    assert outside["reasons"]["tensorflow"] == gpu_probe.NOT_ASKED
 
 
 @pytest.mark.parametrize(
@@ -193,21 +193,21 @@ def test_a_cuda_that_fails_is_quoted(
         assert found["cuda"] is None
         assert found["reasons"]["cuda"] == f"cuInit: error {code} ({words})"
         # The host finds the code there, and the mend by it.
-        quoted = sight.CUDA_CODE.search(found["reasons"]["cuda"])
+        quoted = gpu_probe.CUDA_CODE.search(found["reasons"]["cuda"])
         assert quoted is not None
         assert quoted[1] == code
     (tmp_path / "libcuda.so.1").write_text("no library")
     found = said("--pid", pid, LD_LIBRARY_PATH=str(tmp_path))
     assert "libcuda.so.1" in found["reasons"]["cuda"]
-    assert found["reasons"]["cuda"] != sight.NO_LIBCUDA
+    assert found["reasons"]["cuda"] != gpu_probe.NO_LIBCUDA
 
 
 def test_without_a_driver_nobody_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     # Also on a box with a card: these are no libraries' names.
-    monkeypatch.setattr(sight, "_LIBCUDA", "libcuda-of-no-box.so.1")
-    with pytest.raises(sight.CannotTell) as caught:
-        sight.cuda()
-    assert str(caught.value) == sight.NO_LIBCUDA
+    monkeypatch.setattr(gpu_probe, "_LIBCUDA", "libcuda-of-no-box.so.1")
+    with pytest.raises(gpu_probe.Unavailable) as caught:
+        gpu_probe.cuda()
+    assert str(caught.value) == gpu_probe.NO_LIBCUDA
 
 
 def test_nvml_shows_cards_and_slices(driver: DriverOf) -> None:
@@ -249,7 +249,7 @@ def test_an_nvml_that_fails_is_quoted(
 def test_a_driver_that_hangs_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "pynvml.py").write_text("import time\ntime.sleep(600)\n")
     done = subprocess.run(
-        [sys.executable, "-m", "lab.task.sight", "--within", "1"],
+        [sys.executable, "-m", "lab.task.probes.gpu_probe", "--within", "1"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
         capture_output=True,
         check=False,
@@ -261,12 +261,12 @@ def test_a_driver_that_hangs_is_given_up(tmp_path: Path) -> None:
 def test_tensorflow_is_asked_only_when_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sight, "tensorflow", lambda: 3)
-    for name in sight.VARIABLES:
+    monkeypatch.setattr(gpu_probe, "tensorflow", lambda: 3)
+    for name in gpu_probe.VARIABLES:
         monkeypatch.setenv(name, "kept")
-    assert sight.main(["--pid", str(os.getpid())]) == 0
+    assert gpu_probe.main(["--pid", str(os.getpid())]) == 0
     assert json.loads(capsys.readouterr().out)["tensorflow"] is None
-    assert sight.main(["--pid", str(os.getpid()), "--tensorflow"]) == 0
+    assert gpu_probe.main(["--pid", str(os.getpid()), "--tensorflow"]) == 0
     assert json.loads(capsys.readouterr().out)["tensorflow"] == 3
 
 
@@ -281,15 +281,15 @@ class FakeTensorFlow:
 
 def test_tensorflow_counts_gpus_where_its_build_can(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
-    monkeypatch.setattr(sight, "_is_for_cpus", lambda: False)
+    monkeypatch.setattr(gpu_probe, "_is_for_cpus", lambda: False)
     monkeypatch.setitem(sys.modules, "tensorflow", FakeTensorFlow(True, 2))
-    assert sight.tensorflow() == 2
+    assert gpu_probe.tensorflow() == 2
     monkeypatch.setitem(sys.modules, "tensorflow", FakeTensorFlow(False, 0))
-    with pytest.raises(sight.CannotTell, match="no CUDA"):
-        sight.tensorflow()
+    with pytest.raises(gpu_probe.Unavailable, match="no CUDA"):
+        gpu_probe.tensorflow()
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(sight.CannotTell, match="cannot be imported"):
-        sight.tensorflow()
+    with pytest.raises(gpu_probe.Unavailable, match="cannot be imported"):
+        gpu_probe.tensorflow()
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_a_wheel_for_cpus_is_not_imported(
     monkeypatch.setattr(importlib.metadata, "version", version)
     monkeypatch.setitem(sys.modules, "tensorflow", FakeTensorFlow(True, 1))
     if for_cpus:
-        with pytest.raises(sight.CannotTell, match="no CUDA"):
-            sight.tensorflow()
+        with pytest.raises(gpu_probe.Unavailable, match="no CUDA"):
+            gpu_probe.tensorflow()
     else:
-        assert sight.tensorflow() == 1
+        assert gpu_probe.tensorflow() == 1

@@ -14,14 +14,14 @@ import pytest
 from lab import signals
 from lab.backends.compose import ComposeBackend
 from lab.backends.compose import backend as compose
+from lab.backends.compose.cleanup import NO_RESOURCES
 from lab.backends.compose.cli import write_compose_file
-from lab.backends.compose.removal import NOTHING
 from lab.backends.local import backend as local
-from lab.backends.local.state import Place
+from lab.backends.local.state import StateDir
 from lab.cli import main
 from lab.cli.commands import up
 from lab.errors import LabError
-from lab.signals import INTERRUPTED
+from lab.signals import EXIT_INTERRUPTED
 from tests.unit.fakes import FakeBackend, FakeEnvironment
 from tests.unit.test_cli import CLUSTER
 
@@ -95,7 +95,7 @@ def test_signals_that_follow_each_other_closely_are_one() -> None:
 def test_a_second_signal_is_another_but_for_a_closed_terminal(
     monkeypatch: pytest.MonkeyPatch, second: int, count: int
 ) -> None:
-    monkeypatch.setattr(signals, "SAME_S", 0.0)
+    monkeypatch.setattr(signals, "REPEAT_S", 0.0)
     assert interrupts(signal.SIGHUP, second) == count
 
 
@@ -117,9 +117,9 @@ def no_timer() -> Iterator[None]:
 @pytest.mark.usefixtures("no_timer")
 def test_who_is_impatient_is_interrupted_and_only_once() -> None:
     before = signal.getsignal(signal.SIGALRM)
-    with pytest.raises(KeyboardInterrupt), signals.impatient(0.01):
+    with pytest.raises(KeyboardInterrupt), signals.time_limit(0.01):
         signal.pause()
-    with signals.impatient(60):
+    with signals.time_limit(60):
         assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
     assert signal.getsignal(signal.SIGALRM) is before
@@ -127,12 +127,12 @@ def test_who_is_impatient_is_interrupted_and_only_once() -> None:
 
 @pytest.mark.usefixtures("no_timer")
 def test_a_time_limit_leaves_the_timer_of_its_caller() -> None:
-    with pytest.raises(KeyboardInterrupt), signals.impatient(1000):
-        with signals.impatient(60):
+    with pytest.raises(KeyboardInterrupt), signals.time_limit(1000):
+        with signals.time_limit(60):
             assert signal.getitimer(signal.ITIMER_REAL)[0] <= 60
         assert 60 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
         signal.setitimer(signal.ITIMER_REAL, 0.001)
-        with signals.impatient(60):  # the outer time ends in here, and is reported after it
+        with signals.time_limit(60):  # the outer time ends in here, and is reported after it
             time.sleep(0.01)
         signal.pause()
 
@@ -144,7 +144,7 @@ def test_ctrl_z_pauses_the_view_around_a_real_stop(monkeypatch: pytest.MonkeyPat
         done.append((signal.getsignal(number), number))
 
     monkeypatch.setattr("lab.signals.os.kill", stop)
-    with signals.around_a_stop(lambda: done.append("away"), lambda: done.append("back")):
+    with signals.on_suspend(lambda: done.append("away"), lambda: done.append("back")):
         for _ in range(2):
             hit(signal.SIGTSTP)
     stopped = (signal.SIG_DFL, signal.SIGTSTP)
@@ -155,7 +155,7 @@ def test_ctrl_z_pauses_the_view_around_a_real_stop(monkeypatch: pytest.MonkeyPat
 def test_ctrl_z_that_is_ignored_stays_so() -> None:
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)
     try:
-        with signals.around_a_stop(pytest.fail, pytest.fail):
+        with signals.on_suspend(pytest.fail, pytest.fail):
             hit(signal.SIGTSTP)
     finally:
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
@@ -178,7 +178,7 @@ def test_a_signal_shows_no_traceback_and_dumps_no_core(number: int) -> None:
             text=True,
             check=False,
         )
-        assert (done.returncode, done.stderr) == (INTERRUPTED, ""), moment
+        assert (done.returncode, done.stderr) == (EXIT_INTERRUPTED, ""), moment
 
 
 def test_a_hangup_that_is_ignored_stays_so() -> None:
@@ -186,7 +186,7 @@ def test_a_hangup_that_is_ignored_stays_so() -> None:
     try:
         with signals.as_interrupt():
             hit(signal.SIGHUP)
-            with signals.undisturbed():
+            with signals.ignore_signals():
                 pass
             hit(signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -196,7 +196,7 @@ def test_a_hangup_that_is_ignored_stays_so() -> None:
 
 def test_what_is_deferred_comes_later() -> None:
     done = []
-    with pytest.raises(KeyboardInterrupt), signals.as_interrupt(), signals.deferred():
+    with pytest.raises(KeyboardInterrupt), signals.as_interrupt(), signals.block_interrupts():
         hit(signal.SIGTERM)
         done.append(True)
     assert done
@@ -219,7 +219,7 @@ def test_a_failed_boot_of_containers_is_cleaned_up_whatever_comes(
 
     said: list[str] = []
     monkeypatch.setattr(compose, "remove", lambda *_args, **_more: hit_by_all(refuses))
-    ComposeBackend()._undo("mnist", NOTHING, said.append)
+    ComposeBackend()._undo("mnist", NO_RESOURCES, said.append)
     assert said == ["not all of mnist could be removed: the engine refused; try `lab down mnist`"]
     assert not file.exists()
     assert heard == []
@@ -233,7 +233,7 @@ def test_a_failed_boot_of_processes_is_cleaned_up_whatever_comes(
             hit_by_all()
             super().kill()
 
-    place = Place(tmp_path / "demo")
+    place = StateDir(tmp_path / "demo")
     place.directory.mkdir()
     with Interrupted([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as supervisor:
         local._undo(place, supervisor, None, keep_volume=False)
@@ -260,16 +260,20 @@ def test_up_that_is_told_to_go_takes_down_what_it_boots(
     monkeypatch.chdir(tmp_path)
     Path("cluster.yaml").write_text(CLUSTER)
     Path("scripts").mkdir()
-    assert main(["up", "--gpus", "none"]) == INTERRUPTED
+    assert main(["up", "--gpus", "none"]) == EXIT_INTERRUPTED
     assert undone
 
 
 def test_what_can_be_deferred_waits_from_the_word_on() -> None:
-    with pytest.raises(KeyboardInterrupt), signals.as_interrupt(), signals.deferrable():
+    with pytest.raises(KeyboardInterrupt), signals.as_interrupt(), signals.blockable_interrupts():
         hit(signal.SIGINT)
         pytest.fail("it waited")
     done = []
-    with pytest.raises(KeyboardInterrupt), signals.as_interrupt(), signals.deferrable() as defer:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        signals.as_interrupt(),
+        signals.blockable_interrupts() as defer,
+    ):
         defer()
         hit(signal.SIGINT)
         done.append(True)
@@ -299,7 +303,7 @@ def test_signals_while_a_clean_up_begins_do_not_keep_it_from_its_beginning(
     with signals.as_interrupt():
         monkeypatch.setattr(signal, "signal", hit_first)
         monkeypatch.setattr(signal, "pthread_sigmask", told_late)
-        with signals.undisturbed():
+        with signals.ignore_signals():
             done.append(True)
         monkeypatch.undo()
     assert done
@@ -314,12 +318,12 @@ def test_a_signal_that_comes_while_what_is_deferred_begins_leaves_nothing_blocke
 
     def told_late(how: int, mask: object) -> object:
         before = block(how, mask)  # type: ignore[arg-type]
-        if mask == signals.HEARD:
+        if mask == signals.HANDLED:
             raise KeyboardInterrupt
         return before
 
     monkeypatch.setattr(signal, "pthread_sigmask", told_late)
-    with pytest.raises(KeyboardInterrupt), signals.deferred():
+    with pytest.raises(KeyboardInterrupt), signals.block_interrupts():
         pytest.fail("it began")
     monkeypatch.undo()
     assert block(signal.SIG_BLOCK, ()) == blocked

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.task.sources import IN_IMAGE, PACKAGE, digest, sources
+from lab.task.probes.version import IN_IMAGE, PACKAGE, digest, sources
 from tests.commands import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile.gpu").read_text()
@@ -90,10 +90,10 @@ def test_it_is_of_all_python_that_goes_into_the_image() -> None:
 
 
 def test_the_image_holds_it() -> None:
-    command = f"python -m lab.task.sources > {IN_IMAGE}"
+    command = f"python -m lab.task.probes.version > {IN_IMAGE}"
     assert DOCKERFILE.rindex(command) > DOCKERFILE.rindex("\nCOPY ")
     done = subprocess.run(
-        [sys.executable, "-m", "lab.task.sources"],
+        [sys.executable, "-m", "lab.task.probes.version"],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -17,11 +17,11 @@ from lab.backends import Backend, TaskInfo
 from lab.cli import main
 from lab.errors import LabError
 from lab.run.run_info import RunInfo
-from lab.run.standing import GONE, NEVER_BEGAN, Volumes, settle, standing
+from lab.run.status import GONE, NEVER_BEGAN, StatusProber, finalize, status_of
 from lab.run.store import RunDir
-from lab.task.files import write_atomically
 from lab.task.protocol import Request, RunSpec, TaskStatus, Volume
-from lab.task.states import State
+from lab.task.protocol.files import write_atomically
+from lab.task.protocol.states import State
 from tests.agents import PATIENCE_S
 from tests.specs import update
 from tests.unit.fakes import PLAN, FakeBackend, FakeEnvironment, end, train
@@ -79,12 +79,12 @@ def submit(environment: FakeEnvironment) -> None:
     environment.threads.pop().join()
 
 
-def volumes(*known: Backend) -> Volumes:
-    return Volumes(lambda: known)
+def volumes(*known: Backend) -> StatusProber:
+    return StatusProber(lambda: known)
 
 
 def of(run: RunDir, environment: FakeEnvironment | None) -> tuple[State, str, str]:
-    found = standing(run, volumes(FakeBackend("local", environment)))
+    found = status_of(run, volumes(FakeBackend("local", environment)))
     return found.state, found.reason, found.note
 
 
@@ -102,7 +102,7 @@ def nobody() -> Sequence[Backend]:
 )
 def test_nobody_is_asked_for_what_is_at_home(run: RunDir, settled: RunInfo) -> None:
     run.create(settled)
-    assert standing(run, Volumes(nobody)).state is settled.state
+    assert status_of(run, StatusProber(nobody)).state is settled.state
 
 
 def _hold(path: Path, held: Event, leave: Event) -> None:
@@ -120,9 +120,9 @@ def test_nobody_is_asked_while_the_run_is_followed(run: RunDir) -> None:
     try:
         assert held.wait(PATIENCE_S)
         assert run.is_followed()
-        assert standing(run, Volumes(nobody)).state is State.TRAINING
+        assert status_of(run, StatusProber(nobody)).state is State.TRAINING
         with pytest.raises(LabError, match="by another process"):
-            settle(run, Volumes(nobody))
+            finalize(run, StatusProber(nobody))
     finally:
         leave.set()
         other.join()
@@ -219,7 +219,7 @@ class Deaf(FakeBackend):
 
     asked = 0
 
-    def find_volume(self, project: str) -> FakeEnvironment | None:
+    def find_any(self, project: str) -> FakeEnvironment | None:
         self.asked += 1
         raise LabError("the Docker engine does not answer", "restart it")
 
@@ -229,7 +229,7 @@ class Slow(FakeBackend):
 
     asked = 0
 
-    def find_volume(self, project: str) -> FakeEnvironment | None:
+    def find_any(self, project: str) -> FakeEnvironment | None:
         self.asked += 1
         time.sleep(1)
         return None
@@ -241,32 +241,32 @@ def test_only_the_backend_of_the_run_is_asked_and_only_once(run: RunDir) -> None
     ask = volumes(FakeBackend("local"), deaf)
     for _ in range(2):
         with pytest.raises(LabError, match="does not answer"):
-            standing(run, ask)
+            status_of(run, ask)
     assert deaf.asked == 1
     update(run, project="other")  # the fault may have been the first one's alone
     with pytest.raises(LabError, match="does not answer"):
-        standing(run, ask)
+        status_of(run, ask)
     assert deaf.asked == 2
     update(run, backend="local")
-    assert standing(run, ask).state is State.LOST
+    assert status_of(run, ask).state is State.LOST
 
 
 def test_a_backend_that_cannot_be_used_had_no_run_of_an_unknown_one(run: RunDir) -> None:
     run.create(info(backend="", submitted_unix=None))
     ask = volumes(Deaf("compose", fault="there is no docker command"), FakeBackend("local"))
-    assert standing(run, ask).reason == NEVER_BEGAN
+    assert status_of(run, ask).reason == NEVER_BEGAN
 
 
 def test_an_engine_that_takes_too_long_is_not_waited_for(run: RunDir) -> None:
     run.create(info())
     slow = Slow("local")
-    ask = Volumes(lambda: [slow], patience_s=0.01)
+    ask = StatusProber(lambda: [slow], patience_s=0.01)
     for project in ("mnist", "other"):
         update(run, project=project)
         with pytest.raises(
             LabError, match=r"backend local does not answer within 0.01 s; see `lab do"
         ):
-            standing(run, ask)
+            status_of(run, ask)
     assert slow.asked == 1
 
 
@@ -276,15 +276,15 @@ def test_what_is_lost_for_good_is_written_down_and_nothing_else(
     run.create(info(State.TRAINING))
     submit(environment)
     here = volumes(FakeBackend("local", environment))
-    settle(run, here)
+    finalize(run, here)
     assert run.read().state is State.TRAINING
     environment.alive = False
-    settle(run, here)
+    finalize(run, here)
     assert run.read().state is State.TRAINING  # what it left is still to be collected
-    settle(run, volumes(FakeBackend("local")))
+    finalize(run, volumes(FakeBackend("local")))
     assert (run.read().state, run.read().reason) == (State.LOST, GONE)
     assert json.loads(run.summary_path.read_text())["state"] == "lost"
-    settle(run, Volumes(nobody))
+    finalize(run, StatusProber(nobody))
 
 
 # ---- The commands
@@ -384,7 +384,7 @@ def test_collect_goes_on_where_one_environment_cannot_be_read(
     )
     monkeypatch.setattr(backend, "all", lambda: [broken, environment])
     monkeypatch.setattr(
-        backend, "find_volume", lambda project: broken if project == "broken" else None
+        backend, "find_any", lambda project: broken if project == "broken" else None
     )
 
     def unreadable() -> list[Request]:

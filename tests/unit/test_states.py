@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.task.child import oom_kills
+from lab.task.agent.process import oom_kills
+from lab.task.agent.stall_detector import StallDetector
 from lab.task.protocol import TaskStatus
-from lab.task.stall import Stall
-from lab.task.states import ENDED, FOLLOWS, State, WrongTransitionError, check, run_state
+from lab.task.protocol.states import ENDED, FOLLOWS, State, WrongTransitionError, check, run_state
 
 ROOT = Path(__file__).parents[2]
 WORKERS = ("worker-0", "worker-1")
@@ -82,11 +82,11 @@ def watched(
 ) -> list[str | None]:
     """What a watch says that looks once a second."""
     clock = Clock()
-    stall = Stall(patience_s, WORKERS, counts=counts, monotonic=clock)
+    stall = StallDetector(patience_s, WORKERS, counts=counts, monotonic=clock)
     found = []
     for look in looks:
         clock.now += 1.0
-        found.append(stall.look(look))
+        found.append(stall.check(look))
     return found
 
 
@@ -153,18 +153,18 @@ def test_a_training_that_was_set_back_is_no_stall() -> None:
 
 def test_an_agent_that_was_stopped_itself_does_not_blame_the_training() -> None:
     clock = Clock()
-    stall = Stall(10.0, WORKERS, monotonic=clock)
-    assert stall.look(states(3, 3)) is None
+    stall = StallDetector(10.0, WORKERS, monotonic=clock)
+    assert stall.check(states(3, 3)) is None
     clock.now += 3600.0
-    assert stall.look(states(3, 3)) is None
+    assert stall.check(states(3, 3)) is None
 
 
 def test_the_first_that_has_not_ended_speaks() -> None:
-    stall = Stall(1.0, WORKERS)
+    stall = StallDetector(1.0, WORKERS)
     both = states(1, 1)
-    assert [stall.speaks(task, both) for task in WORKERS] == [True, False]
+    assert [stall.is_reporter(task, both) for task in WORKERS] == [True, False]
     both["worker-0"] = TaskStatus("worker-0", State.SUCCEEDED)
-    assert [stall.speaks(task, both) for task in (*WORKERS, "ps-0")] == [False, True, False]
+    assert [stall.is_reporter(task, both) for task in (*WORKERS, "ps-0")] == [False, True, False]
 
 
 def test_kills_for_want_of_memory_are_counted(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab.task.heritage.step_effects import Doubt, Operation, doubt_of
-from lab.task.refusals import is_false_refusal
+from lab.task.sdk.refusals import is_false_refusal
+from lab.task.tf1.step_effects import Doubt, Operation, doubt_of
 
 FED = Operation("worker-0", stays=True)
 WEIGHTS = Operation("ps-0", stays=True)

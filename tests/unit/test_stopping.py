@@ -6,12 +6,12 @@ import signal
 
 import pytest
 
-from lab.task import verdicts
-from lab.task.states import Cause, State
-from lab.task.verdicts import GRACE_S, Stopping, Verdict
+from lab.task.agent import outcomes
+from lab.task.agent.outcomes import GRACE_S, Shutdown, TaskOutcome
+from lab.task.protocol.states import Cause, State
 
-FIRST = Verdict(State.CANCELLED, "first", Cause.INTERRUPTED)
-LATER = Verdict(State.FAILED, "later", Cause.SIGNAL)
+FIRST = TaskOutcome(State.CANCELLED, "first", Cause.INTERRUPTED)
+LATER = TaskOutcome(State.FAILED, "later", Cause.SIGNAL)
 
 
 class Program:
@@ -30,7 +30,7 @@ class Program:
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr(verdicts.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(outcomes.time, "monotonic", lambda: self.now)
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def pressed(stop: Stopping, *, alone: bool = False) -> list[int]:
+def pressed(stop: Shutdown, *, alone: bool = False) -> list[int]:
     program = Program()
-    stop.press(program, alone=alone)
+    stop.escalate(program, alone=alone)
     return program.got
 
 
 def test_a_program_that_ignores_sigterm_is_killed_after_the_grace(clock: Clock) -> None:
-    stop = Stopping()
+    stop = Shutdown()
     assert pressed(stop) == []
     stop.decide(FIRST, grace_s=GRACE_S, patiently=False)
     assert pressed(stop) == [signal.SIGTERM]
@@ -58,16 +58,16 @@ def test_a_program_that_ignores_sigterm_is_killed_after_the_grace(clock: Clock) 
 def test_a_second_request_without_grace_kills_at_once_and_the_first_verdict_stays(
     clock: Clock,
 ) -> None:
-    stop = Stopping()
+    stop = Shutdown()
     stop.decide(FIRST, grace_s=GRACE_S, patiently=False)
     assert pressed(stop) == [signal.SIGTERM]
     stop.decide(LATER, grace_s=0, patiently=False)
     assert pressed(stop) == [signal.SIGKILL]
-    assert stop.verdict == FIRST
+    assert stop.outcome == FIRST
 
 
 def test_a_later_request_with_a_grace_gives_no_further_time(clock: Clock) -> None:
-    stop = Stopping()
+    stop = Shutdown()
     stop.decide(FIRST, grace_s=GRACE_S, patiently=False)
     assert pressed(stop) == [signal.SIGTERM]
     clock.now += GRACE_S - 1
@@ -80,7 +80,7 @@ def test_a_service_is_stopped_when_the_others_have_ended_or_the_grace_is_over(
     clock: Clock,
 ) -> None:
     for alone, later_s in ((True, 0.0), (False, GRACE_S)):
-        stop = Stopping()
+        stop = Shutdown()
         stop.decide(FIRST, grace_s=GRACE_S, patiently=True)
         assert pressed(stop) == []
         clock.now += later_s

@@ -21,18 +21,18 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from lab.errors import LabError
-from lab.run.gpu_metrics import Figures
+from lab.run.gpu_metrics import GpuFigures
 from lab.run.lifecycle import verdict
 from lab.run.progress import LineReader, TaskProgress, read_progress
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize, summary_of
 from lab.run.summary import ResultSummary, Summary, TaskSummary, read_summary, write_summary
-from lab.run.tables import result
-from lab.task.identity import Identity
-from lab.task.output import Output
+from lab.run.tables import result_table
+from lab.task.agent.output import Output
+from lab.task.agent.record_tags import RecordTags
 from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.states import Cause, State
+from lab.task.protocol.states import Cause, State
 from tests.agents import wait_for
 from tests.specs import changed
 from tests.unit.fakes import PLAN, record
@@ -248,9 +248,9 @@ def printed(folder: Path, task: str, lines: Sequence[tuple[float, str]]) -> Task
     path, log, clock = folder / f"{task}.jsonl", folder / f"{task}.log", [0.0]
     with pytest.MonkeyPatch.context() as patch:
         fake = SimpleNamespace(time=lambda: clock[0], monotonic=time.monotonic)
-        patch.setattr("lab.task.output.time", fake)
+        patch.setattr("lab.task.agent.output.time", fake)
         reading, writing = os.pipe()
-        output = Output(reading, path, log, lambda _: None, Identity("r", 0, job, int(index)))
+        output = Output(reading, path, log, lambda _: None, RecordTags("r", 0, job, int(index)))
         output.start()
         for clock[0], line in lines:
             os.write(writing, f"{line}\n".encode())
@@ -396,7 +396,7 @@ def test_a_rate_needs_two_steps_of_one_task(
     assert summary.steps_per_s == whole_run
     assert summary.tasks[1].steps_per_s == of_first
     shown = io.StringIO()
-    Console(file=shown, width=80).print(result(summary))
+    Console(file=shown, width=80).print(result_table(summary))
     assert ("a second" in shown.getvalue()) is (whole_run is not None)
     assert json.loads(summary.to_json())["steps_per_s"] == whole_run
 
@@ -463,7 +463,7 @@ def test_a_diverged_training_is_told_with_its_step(
     summary = summary_of(INFO, {}, folded(worker_0=records))
     assert summary.tasks[1].diverged_at == since
     shown = io.StringIO()
-    Console(file=shown, width=80).print(result(summary))
+    Console(file=shown, width=80).print(result_table(summary))
     line = f"loss of worker-0                   nan from step {since}"
     assert (line in shown.getvalue()) is (since is not None)
     # Strict readers take it, and here it is read back as it was.
@@ -538,7 +538,7 @@ def test_every_field_of_a_task_that_failed() -> None:
         "worker-0", State.FAILED, attempt=2, cause=Cause.EXIT_CODE, exit_code=3,
         started_unix=100.0, ended_unix=112.34567,
     )  # fmt: skip
-    gpus = {"worker-0": Figures(0.12345, 1024, 250.98765)}
+    gpus = {"worker-0": GpuFigures(0.12345, 1024, 250.98765)}
     addresses = {"ps": ["10.0.0.1:2222"], "worker": ["10.0.0.2:2222", "10.0.0.3:2222"]}
     info = replace(INFO, cluster=addresses)  # a task's row names its node, not its address
     summary = summary_of(info, {"worker-0": status}, progress, gpus)

@@ -14,10 +14,10 @@ from rich.console import Console
 
 from lab.formatting import p_value
 from lab.run.summary import ResultSummary, Summary
-from lab.sweep.figures import Trend, mean, means, trends
 from lab.sweep.grid import Point
 from lab.sweep.results import RunResult
-from lab.sweep.view import as_csv, as_json, interval, settings_table, trends_table, word
+from lab.sweep.statistics import Trend, mean, means, trends
+from lab.sweep.view import as_csv, as_json, conclusion, format_mean, settings_table, trends_table
 
 SUMMARY = Summary(
     run_id="r",
@@ -87,10 +87,10 @@ def test_pages_test_of_three_repeats_that_agree() -> None:
     # Each of 3 rows has one of 3! orders: all three as expected by chance in 1 of 216, on one side.
     trend = only(along([(1, 2, 3), (1, 2, 3), (5, 6, 7)]))
     assert (trend.rho, trend.p, trend.repeats) == (pytest.approx(1), pytest.approx(2 / 216), 3)
-    assert word(trend) == "rises"
+    assert conclusion(trend) == "rises"
     falling = only(along([(3, 2, 1), (3, 2, 1), (7, 6, 5)]))
     assert (falling.rho, falling.p) == (pytest.approx(-1), pytest.approx(2 / 216))
-    assert word(falling) == "falls"
+    assert conclusion(falling) == "falls"
 
 
 def test_what_one_seed_does_to_all_of_its_runs_is_no_trend() -> None:
@@ -98,7 +98,7 @@ def test_what_one_seed_does_to_all_of_its_runs_is_no_trend() -> None:
     trend = only(along([(100, 101, 102), (1, 2, 3), (300, 301, 302)]))
     assert trend.rho == pytest.approx(1)
     trend = only(along([(100, 99, 101), (2, 1, 3), (300, 302, 301)]))
-    assert (trend.rho, word(trend)) == (pytest.approx(0.5), "no trend")
+    assert (trend.rho, conclusion(trend)) == (pytest.approx(0.5), "no trend")
 
 
 def test_two_values_are_compared_by_wilcoxons_test() -> None:
@@ -106,7 +106,7 @@ def test_two_values_are_compared_by_wilcoxons_test() -> None:
     runs = along([(k, k + 1 + k / 10) for k in range(1, 7)], ("1", "2"))
     assert (only(runs).rho, only(runs).p) == (pytest.approx(1), pytest.approx(2 / 64))
     # With three repeats it can be 1 in 4 at best, and nothing is claimed.
-    assert word(only(runs[:6])) == "too few repeats"
+    assert conclusion(only(runs[:6])) == "too few repeats"
 
 
 def test_values_count_as_numbers_not_as_texts() -> None:
@@ -158,10 +158,10 @@ def test_a_training_that_ends_at_no_number_has_no_figure() -> None:
 def test_where_no_trend_could_be_found_none_is_denied() -> None:
     # Two repeats of three values have 36 orders: 2 in 36 at best, from both sides.
     trend = only(along([(1, 2, 3)] * 2))
-    assert (trend.least_p, word(trend)) == (pytest.approx(2 / 36), "too few repeats")
+    assert (trend.least_p, conclusion(trend)) == (pytest.approx(2 / 36), "too few repeats")
     assert only(along([(1, 2, 3)] * 3)).least_p == pytest.approx(2 / 216)
-    assert word(only(along([(1, 2)] * 5, ("1", "2")))) == "too few repeats"
-    assert word(only(along([(1, 2)] * 6, ("1", "2")))) == "rises"
+    assert conclusion(only(along([(1, 2)] * 5, ("1", "2")))) == "too few repeats"
+    assert conclusion(only(along([(1, 2)] * 6, ("1", "2")))) == "rises"
 
 
 def test_what_a_program_names_reaches_no_terminal() -> None:
@@ -206,9 +206,9 @@ def test_figures_for_a_program() -> None:
 
 
 def test_small_words() -> None:
-    assert (p_value(0.00004, ".4f"), p_value(0.25, ".4f"), interval(None)) == (
+    assert (p_value(0.00004, ".4f"), p_value(0.25, ".4f"), format_mean(None)) == (
         "< 0.0001",
         "0.2500",
         "",
     )
-    assert interval(mean([1234.5, 1234.5])) == "1,234 ± 0"
+    assert format_mean(mean([1234.5, 1234.5])) == "1,234 ± 0"

@@ -8,8 +8,8 @@ import pytest
 
 from lab.config import load_cluster
 from lab.errors import InputError
-from lab.sweep.grid import Point, check_over, grid, parse_over, settings, with_workers
-from lab.task.experiments import EXPERIMENTS
+from lab.sweep.grid import Point, check_over, combinations, grid, parse_over, with_workers
+from lab.task.protocol.experiments import EXPERIMENTS
 
 CLUSTERS = Path(__file__).parents[2] / "clusters"
 ASYNC = EXPERIMENTS["async"]
@@ -40,7 +40,7 @@ def test_points_with_as_many_workers_come_together_and_every_setting_before_any_
         ("learning_rate=1 workers=2", 1),
     ]
     assert (points[0].workers, points[0].flags) == (1, ("--learning_rate=0.1",))
-    assert len(settings(points)) == 4
+    assert len(combinations(points)) == 4
     assert Point({"batch_size": "5"}, 0).workers is None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.backends import Environment, Say
+from lab.backends import Environment, Notify
 from lab.config import parse_cluster
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
@@ -14,9 +14,9 @@ from lab.run.store import all_runs
 from lab.service import target as targets
 from lab.service.planning import PlanResult, Project
 from lab.service.target import Target, find_target
-from lab.task.experiments import EXPERIMENTS
 from lab.task.protocol import Request, RunSpec
-from lab.task.states import State
+from lab.task.protocol.experiments import EXPERIMENTS
+from lab.task.protocol.states import State
 from tests.unit.fakes import PLAN, Boots, FakeBackend, FakeEnvironment
 
 
@@ -26,7 +26,7 @@ class Dead(FakeBackend):
     def find(self, project: str) -> None:
         return None
 
-    def find_volume(self, project: str) -> FakeEnvironment | None:
+    def find_any(self, project: str) -> FakeEnvironment | None:
         return super().find(project)
 
 
@@ -43,7 +43,7 @@ def target_of(backend: FakeBackend, home: Path, said: list[str]) -> Target:
         Project(CLUSTER, home / "cluster.yaml", home),
         [backend],
         home / "runs",
-        say=said.append,
+        notify=said.append,
     )
 
 
@@ -90,12 +90,12 @@ def test_a_boot_is_proved_before_anybody_relies_on_it(
 ) -> None:
     order: list[str] = []
 
-    def prove(environment: Environment, plan: Plan, _say: Say) -> None:
+    def prove(environment: Environment, plan: Plan, _say: Notify) -> None:
         assert environment is made
         assert plan is PLAN
         order.append("proved")
 
-    monkeypatch.setattr(targets, "prove", prove)
+    monkeypatch.setattr(targets, "verify_gpus", prove)
     made = FakeEnvironment(tmp_path)
     target = Target(Boots(made=made), PLAN, tmp_path, None)
     assert target.boot(lambda: order.append("relied on"), lambda _line: None) is made
@@ -104,7 +104,7 @@ def test_a_boot_is_proved_before_anybody_relies_on_it(
     def odd(*_words: object) -> None:
         raise LabError("worker-0 sees another card")
 
-    monkeypatch.setattr(targets, "prove", odd)
+    monkeypatch.setattr(targets, "verify_gpus", odd)
     with pytest.raises(LabError, match="another card"):
         target.boot(lambda: order.append("relied on"), lambda _line: None)
     assert len(order) == 2

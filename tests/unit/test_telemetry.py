@@ -24,23 +24,23 @@ from lab.run import gpu_metrics
 from lab.run.collect import View
 from lab.run.gpu_metrics import (
     NO_FIGURES,
-    Figures,
+    GpuFigures,
     append_lines,
-    cards_of,
     figures,
+    gpus_of,
     next_due,
     read_figures,
     sample_until,
-    watched,
+    sampled,
 )
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
 from lab.run.summary import Summary, read_summary, write_summary
-from lab.run.tables import result
+from lab.run.tables import result_table
 from lab.run.view import LiveView, PlainView
 from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.states import State
+from lab.task.protocol.states import State
 from tests.agents import PATIENCE_S
 from tests.unit.fakes import PLAN, record
 
@@ -303,7 +303,7 @@ def test_the_thread_lives_while_the_run_is_followed(
 
     opens(monkeypatch, Box([both(0.5, 0.5)] * 100).open)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    with watched(run, INFO, First()):
+    with sampled(run, INFO, First()):
         assert first.wait(PATIENCE_S)
         assert len(threads()) == 1
         assert threads()[0].daemon
@@ -326,7 +326,7 @@ def test_a_driver_that_hangs_holds_up_no_run(run: RunDir, monkeypatch: pytest.Mo
     opens(monkeypatch, Hanging([both(0.5, 0.5)]).open)
     monkeypatch.setattr(gpu_metrics, "PATIENCE_S", 0.01)
     view = Seen()
-    with watched(run, INFO, view):
+    with sampled(run, INFO, view):
         assert asked.wait(PATIENCE_S)
     (thread,) = threads()
     answers.set()
@@ -353,14 +353,14 @@ def test_nothing_happens_where_nothing_can_be_sampled(
     run: RunDir, info: RunInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opens(monkeypatch, lambda _ids: pytest.fail("asked the driver"))
-    with watched(run, info, Seen()):
+    with sampled(run, info, Seen()):
         assert threads() == []
     assert not run.gpu_samples.exists()
 
 
 def test_slices_are_sampled_too() -> None:
     info = without(tasks=({"task": "worker-0", "gpus": ["MIG-1", "3"]},))
-    assert cards_of(info) == {"worker-0": ("MIG-1",)}
+    assert gpus_of(info) == {"worker-0": ("MIG-1",)}
 
 
 def sample(task: str, time: float, utilisation: object = 0.5, **fields: object) -> dict[str, Any]:
@@ -390,7 +390,7 @@ def test_means_count_while_the_task_trained_and_the_peak_always() -> None:
     assert found["worker-0"].utilisation == pytest.approx(0.75)
     assert found["worker-0"].power_w == pytest.approx(350.0)
     assert found["worker-0"].memory_bytes == 900
-    assert found["worker-1"] == Figures(0.1, 100, 70.0)
+    assert found["worker-1"] == GpuFigures(0.1, 100, 70.0)
 
 
 def test_all_samples_count_where_none_falls_into_the_training() -> None:
@@ -433,7 +433,7 @@ def test_a_torn_or_foreign_line_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "gpu.jsonl"
     whole = json.dumps(sample("worker-0", 1.0, 0.5))
     path.write_bytes(f"{whole}\n[]\n\xff\n{{}}\n{whole[:40]}\n{whole}".encode("latin-1"))
-    assert read_figures(path, {}) == {"worker-0": Figures(0.5, 100, 70.0)}
+    assert read_figures(path, {}) == {"worker-0": GpuFigures(0.5, 100, 70.0)}
     assert read_figures(tmp_path / "none", {}) == {}
 
 
@@ -494,7 +494,7 @@ def test_the_result_has_a_column_for_cards_that_were_sampled(run: RunDir, width:
         summary.tasks[1], state="succeeded", epoch=49, global_step=82_499, loss=0.25,
         accuracy=0.8876, time_s=1298.5, gpu_utilisation=1.0,
     )  # fmt: skip
-    found = printed(result(replace(summary, tasks=[full, *summary.tasks])), width)
+    found = printed(result_table(replace(summary, tasks=[full, *summary.tasks])), width)
     assert all(len(line) <= width for line in found)
     assert not any("…" in line for line in found)
     assert "gpu" in found[2].split()
@@ -503,7 +503,7 @@ def test_the_result_has_a_column_for_cards_that_were_sampled(run: RunDir, width:
     assert first[:2] + first[2:3] == ["worker-0", "tf2", "succeeded"]
     assert second[-2:] == ["87", "%"]
     bare = [replace(task, gpu_utilisation=None) for task in summary.tasks]
-    unsampled = printed(result(replace(summary, tasks=bare)), width)
+    unsampled = printed(result_table(replace(summary, tasks=bare)), width)
     assert not any("gpu" in line.split() for line in unsampled)
 
 

@@ -23,8 +23,8 @@ from lab.errors import LabError
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.task.protocol import RunSpec
-from lab.task.states import State
-from lab.tensorboard.export import EVENTS, link, places, write_events
+from lab.task.protocol.states import State
+from lab.tensorboard.export import EVENTS_FILE, event_dirs, link_events, write_events
 from tests.agents import PATIENCE_S
 from tests.specs import update
 from tests.unit.fakes import record
@@ -69,7 +69,7 @@ def write(run: RunDir, task: str, *lines: object) -> None:
 
 def events(run: RunDir, task: str) -> list[tuple[float, int, dict[str, float]]]:
     """What TensorBoard itself reads; checksums and all."""
-    path = run.path / "tb" / task / EVENTS
+    path = run.path / "tb" / task / EVENTS_FILE
     loader = LegacyEventFileLoader(str(path))
     first, *others = loader.Load()
     assert first.file_version == "brain.Event:2"
@@ -131,7 +131,7 @@ def test_files_are_written_anew_only_where_records_are_newer(run: RunDir) -> Non
     os.utime(run.records("worker-1"), ns=(1, 1))  # whatever the clock says: of another moment
     assert [path.parent.name for path in write_events(run, print)] == ["worker-1"]
     assert events(run, "worker-1")[-1][1] == 500
-    assert sorted(path.name for path in (run.path / "tb/worker-1").iterdir()) == [EVENTS]
+    assert sorted(path.name for path in (run.path / "tb/worker-1").iterdir()) == [EVENTS_FILE]
 
 
 def moved(run: RunDir, task: str, moment_ns: int) -> None:
@@ -141,10 +141,10 @@ def moved(run: RunDir, task: str, moment_ns: int) -> None:
 
 def test_files_grow_while_a_run_does(run: RunDir) -> None:
     write_events(run, print)
-    path = run.path / "tb/worker-1" / EVENTS
+    path = run.path / "tb/worker-1" / EVENTS_FILE
     reader = LegacyEventFileLoader(str(path))  # has it open, as a TensorBoard that is up
     before = [event.step for event in reader.Load()]
-    untouched = (run.path / "tb/worker-0" / EVENTS).stat()
+    untouched = (run.path / "tb/worker-0" / EVENTS_FILE).stat()
     for nth in (1, 2):
         more = step("worker-1", 3 + nth, global_step=500 * nth, loss=0.5 / nth, time_unix=1004.0)
         write(run, "worker-1", more)
@@ -153,7 +153,7 @@ def test_files_grow_while_a_run_does(run: RunDir) -> None:
         assert [event.step for event in reader.Load()] == [500 * nth]
     assert [number for _, number, _ in events(run, "worker-1")] == [*before[1:], 500, 1000]
     assert path.stat().st_mtime_ns == 2
-    assert (run.path / "tb/worker-0" / EVENTS).stat() == untouched
+    assert (run.path / "tb/worker-0" / EVENTS_FILE).stat() == untouched
     assert not write_events(run, print, append=True)
     assert len(events(run, "worker-1")) == len(before) - 1 + 2
     # What grew says the same as what is written at once.
@@ -166,12 +166,12 @@ def test_files_grow_while_a_run_does(run: RunDir) -> None:
 def test_a_task_that_begins_later_has_a_file_then(run: RunDir, tmp_path: Path) -> None:
     write_events(run, print)
     (tmp_path / "shown").mkdir()
-    link({"": run}, tmp_path / "shown")
+    link_events({"": run}, tmp_path / "shown")
     write(run, "ps-0", step("ps-0", 1, global_step=7, loss=0.1, time_unix=1004.0))
     moved(run, "ps-0", 1)
     assert write_events(run, print, append=True)
-    link({"": run}, tmp_path / "shown")
-    assert (tmp_path / "shown/ps-0" / EVENTS).is_file()
+    link_events({"": run}, tmp_path / "shown")
+    assert (tmp_path / "shown/ps-0" / EVENTS_FILE).is_file()
     assert not write_events(run, print, append=True)
 
 
@@ -194,18 +194,18 @@ def test_runs_are_followed_until_they_have_ended(
 
     with monkeypatch.context() as patch:
         patch.setattr("lab.tensorboard.export.write_events", look)
-        command._keep_up({"a": run, "b": ended}, tmp_path / "shown")
+        command._follow({"a": run, "b": ended}, tmp_path / "shown")
     assert looks == [RUN_ID] * 3  # once more than it was under way: what it wrote last
     assert (tmp_path / "shown/a/worker-0").is_symlink()
 
     update(run, state=State.TRAINING)
     for task in ("worker-0", "worker-1"):
         moved(run, task, 1)
-        (run.path / "tb" / task / EVENTS).unlink()
+        (run.path / "tb" / task / EVENTS_FILE).unlink()
         (run.path / "tb" / task).rmdir()
         (run.path / "tb" / task).symlink_to(tmp_path)
     capsys.readouterr()
-    command._keep_up({"a": run}, tmp_path / "shown")
+    command._follow({"a": run}, tmp_path / "shown")
     said = capsys.readouterr().err
     assert f"warning: run {RUN_ID} is followed no longer: " in said
     assert "is a link" in said
@@ -225,7 +225,7 @@ def full_at(size: int) -> Iterator[None]:
 @pytest.mark.parametrize("events_more", [1, 500])
 def test_a_disk_that_fills_up_leaves_no_half_event(run: RunDir, events_more: int) -> None:
     write_events(run, print)
-    path = run.path / "tb/worker-1" / EVENTS
+    path = run.path / "tb/worker-1" / EVENTS_FILE
     before = path.read_bytes()
     for n in range(events_more):
         write(run, "worker-1", step("worker-1", 4 + n, global_step=500, loss=0.1, time_unix=1004.0))
@@ -258,7 +258,7 @@ def test_events_are_appended_without_tensorflow(run: RunDir) -> None:
 def test_nothing_is_appended_through_a_link(run: RunDir, tmp_path: Path) -> None:
     write_events(run, print)
     other = tmp_path / "other"
-    path = run.path / "tb/worker-1" / EVENTS
+    path = run.path / "tb/worker-1" / EVENTS_FILE
     path.rename(other)
     path.symlink_to(other)
     before = other.read_bytes()
@@ -271,12 +271,12 @@ def test_nothing_is_appended_through_a_link(run: RunDir, tmp_path: Path) -> None
 
 def test_a_disk_that_is_full_leaves_the_old_file(run: RunDir) -> None:
     write_events(run, print)
-    before = (run.path / "tb/worker-0" / EVENTS).read_bytes()
+    before = (run.path / "tb/worker-0" / EVENTS_FILE).read_bytes()
     write(run, "worker-0", step("worker-0", 4, global_step=500, loss=0.1))
     with full_at(100), pytest.raises(OSError, match="File too large"):
         write_events(run, print)
-    assert (run.path / "tb/worker-0" / EVENTS).read_bytes() == before
-    assert sorted(path.name for path in (run.path / "tb/worker-0").iterdir()) == [EVENTS]
+    assert (run.path / "tb/worker-0" / EVENTS_FILE).read_bytes() == before
+    assert sorted(path.name for path in (run.path / "tb/worker-0").iterdir()) == [EVENTS_FILE]
 
 
 def test_nothing_is_written_through_a_link(run: RunDir, tmp_path: Path) -> None:
@@ -293,7 +293,7 @@ def test_a_programs_own_summaries_are_shown_beside(run: RunDir, tmp_path: Path) 
     for folder in ("tb/worker-0", "tb/evaluator-0", *own):
         (run.path / folder).mkdir(parents=True, exist_ok=True)
         (run.path / folder / "events.out.tfevents.1.host").write_bytes(b"")
-    assert places(run) == {
+    assert event_dirs(run) == {
         "worker-0": run.path / "tb/worker-0",
         "worker-1": run.path / "tb/worker-1",
         "evaluator-0": run.path / "tb/evaluator-0",
@@ -301,21 +301,21 @@ def test_a_programs_own_summaries_are_shown_beside(run: RunDir, tmp_path: Path) 
         "own/worker-0": run.path / "worker-0",
     }
     (tmp_path / "page").mkdir()
-    link({"": run, "other": run}, tmp_path / "page")
+    link_events({"": run, "other": run}, tmp_path / "page")
     assert (tmp_path / "page/own/my/logs/deeper/events.out.tfevents.1.host").is_file()
-    assert (tmp_path / "page/other/worker-0" / EVENTS).is_file()
+    assert (tmp_path / "page/other/worker-0" / EVENTS_FILE).is_file()
 
 
 def test_summaries_in_the_runs_own_directory_hide_nothing(run: RunDir, tmp_path: Path) -> None:
     write_events(run, print)
     (run.path / "events.out.tfevents.1.host").write_bytes(b"")
-    assert places(run) == {
+    assert event_dirs(run) == {
         "own": run.path,
         "worker-0": run.path / "tb/worker-0",
         "worker-1": run.path / "tb/worker-1",
     }
     (tmp_path / "page").mkdir()
-    link({"": run}, tmp_path / "page")
+    link_events({"": run}, tmp_path / "page")
     assert (tmp_path / "page/own/events.out.tfevents.1.host").is_file()
 
 
@@ -325,7 +325,7 @@ def test_files_alone(
     monkeypatch.setenv("LAB_RUNS_DIR", str(run.path.parent))
     assert main(["tensorboard", "--write-only"]) == 0
     out, err = capsys.readouterr()
-    assert out.splitlines() == [str(run.path / "tb" / f"worker-{n}" / EVENTS) for n in (0, 1)]
+    assert out.splitlines() == [str(run.path / "tb" / f"worker-{n}" / EVENTS_FILE) for n in (0, 1)]
     assert "files of events: 2 written" in err
     assert main(["tensorboard", "last", RUN_ID, "--write-only"]) == 0
     assert capsys.readouterr().out == ""
@@ -388,7 +388,7 @@ def test_the_page_is_of_this_machine_alone(
     assert children == ""
     assert "_pywrap_tensorflow" not in Path(f"/proc/{process.pid}/maps").read_text()
     links = Path(asked(f"{address}data/logdir")["logdir"])
-    assert (links / "worker-0" / EVENTS).is_file()
+    assert (links / "worker-0" / EVENTS_FILE).is_file()
     port = address.rstrip("/").rpartition(":")[2]
     words = ["tensorboard", "last", "--runs-dir", str(run.path.parent), "--port", port]
     assert main(words) == 1

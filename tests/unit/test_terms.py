@@ -11,13 +11,13 @@ import pytest
 
 from lab.cli import main
 from lab.config import load_cluster
-from lab.errors import DescriptionError, LabError
+from lab.errors import ConfigError, LabError
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.files import write_atomically
-from lab.task.policy import OnFailure
-from lab.task.protocol import CLUSTER_FLAGS, Entry, Request, TaskStatus, Volume
-from lab.task.states import State
+from lab.task.protocol import CLUSTER_FLAGS, Request, TaskProgram, TaskStatus, Volume
+from lab.task.protocol.files import write_atomically
+from lab.task.protocol.policy import OnFailure
+from lab.task.protocol.states import State
 from tests.specs import update
 from tests.unit.fakes import FakeBackend, FakeEnvironment, end, train
 
@@ -127,9 +127,12 @@ def test_a_service_may_go_without_a_program_and_a_worker_may_not(
 ) -> None:
     Path("a.py").write_text("")
     assert main(["run", "worker-0=a.py,worker-1=a.py", "--gpus", "none"]) == 0
-    assert (asked(environment).spec.entry("ps-0"), asked(environment).spec.entry("worker-1")) == (
+    assert (
+        asked(environment).spec.program_of("ps-0"),
+        asked(environment).spec.program_of("worker-1"),
+    ) == (
         None,
-        Entry("a.py", tuple(CLUSTER_FLAGS)),
+        TaskProgram("a.py", tuple(CLUSTER_FLAGS)),
     )
     assert only_run().read().spec.programs == asked(environment).spec.programs
     again = RunInfo.of_request(asked(environment), backend="local", project="two")
@@ -215,7 +218,7 @@ def test_sync_cannot_go_on_without_a_worker(capfd: pytest.CaptureFixture[str]) -
 )
 def test_a_description_s_schedule_is_checked(start: str, message: str) -> None:
     Path("cluster.yaml").write_text(f"{CLUSTER}start: {start}\n")
-    with pytest.raises(DescriptionError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_cluster(Path("cluster.yaml"))
     assert message in str(caught.value)
 
@@ -231,7 +234,7 @@ def test_a_description_s_schedule_is_checked(start: str, message: str) -> None:
 )
 def test_a_description_s_faults_are_checked(faults: str, message: str) -> None:
     Path("cluster.yaml").write_text(f"{CLUSTER}faults: {faults}\n")
-    with pytest.raises(DescriptionError) as caught:
+    with pytest.raises(ConfigError) as caught:
         load_cluster(Path("cluster.yaml"))
     assert message in str(caught.value)
 
@@ -380,5 +383,5 @@ def test_where_nobody_can_say_what_is_at_home_is_gone_on_from(
     def deaf(*_: object) -> None:
         raise LabError("no engine answers")
 
-    monkeypatch.setattr("lab.run.standing._look", deaf)
+    monkeypatch.setattr("lab.run.status._look", deaf)
     assert main([*RUN, "--resume", run.run_id]) == 0

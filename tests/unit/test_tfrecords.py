@@ -11,8 +11,8 @@ import pytest
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from lab.cli import main
-from lab.task.data import Examples, load_mnist
-from lab.tfrecords import count, frame, tfrecords
+from lab.task.sdk.data import Examples, load_mnist
+from lab.tfrecords import count_records, encode_examples, frame_records
 
 
 def entry(name: str, feature: bytes) -> bytes:
@@ -39,7 +39,7 @@ def test_the_file_is_what_tensorboard_frames_of_the_same_examples() -> None:
             entry("label", bytes([0x1A, 3, 0x0A, 1, label])),
         ]
         RecordWriter(expected).write(b"\x0a" + sized(b"".join(features)))
-    assert tfrecords(examples) == expected.getvalue()
+    assert encode_examples(examples) == expected.getvalue()
 
 
 def test_records_of_any_length_are_framed_as_tensorboard_does() -> None:
@@ -48,10 +48,10 @@ def test_records_of_any_length_are_framed_as_tensorboard_does() -> None:
     expected = io.BytesIO()
     for record in records:
         RecordWriter(expected).write(record)
-    assert frame(records) == expected.getvalue()
-    assert count(io.BytesIO(frame(records))) == len(records)
-    assert frame([]) == b""
-    assert count(io.BytesIO()) == 0
+    assert frame_records(records) == expected.getvalue()
+    assert count_records(io.BytesIO(frame_records(records))) == len(records)
+    assert frame_records([]) == b""
+    assert count_records(io.BytesIO()) == 0
 
 
 @pytest.mark.tensorflow
@@ -61,7 +61,7 @@ def test_tensorflow_reads_it() -> None:
     train = load_mnist().train
     some = Examples(train.pixels[:20], train.labels[:20])
     # Each record begins with its length; its checksums have 4 bytes each.
-    data = tfrecords(some)
+    data = encode_examples(some)
     size = int.from_bytes(data[:8], "little")
     for index in range(20):
         begin = index * (size + 16) + 12
@@ -79,7 +79,7 @@ def test_the_command_writes_the_training_images_and_replaces_only_its_own_file(
     monkeypatch.chdir(tmp_path)
     assert main(["data", "tfrecords"]) == 0
     written = Path("output.tfrecords").read_bytes()
-    assert written == tfrecords(load_mnist().train)
+    assert written == encode_examples(load_mnist().train)
     assert "output.tfrecords is written: 55,000 examples, 47 MiB" in capsys.readouterr().err
     os.truncate("output.tfrecords", 5000)
     assert main(["data", "tfrecords"]) == 0

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from lab.cli.times import moment
+from lab.cli.durations import point_in_time
 
 
 @pytest.mark.parametrize(
@@ -15,19 +15,19 @@ from lab.cli.times import moment
 )
 def test_a_span_before_now(raw: str, ago: int) -> None:
     before = time.time()
-    assert before - ago <= moment(raw) <= time.time() - ago
+    assert before - ago <= point_in_time(raw) <= time.time() - ago
 
 
 def test_a_time() -> None:
-    assert moment("2026-11-21T14:05:00Z") == 1795269900.0
-    assert moment("2026-11-21T15:05+01:00") == 1795269900.0
+    assert point_in_time("2026-11-21T14:05:00Z") == 1795269900.0
+    assert point_in_time("2026-11-21T15:05+01:00") == 1795269900.0
     local = datetime(2026, 11, 21, 14, 5).astimezone().timestamp()
-    assert moment("2026-11-21T14:05") == local
+    assert point_in_time("2026-11-21T14:05") == local
     today = datetime.now().astimezone().replace(hour=8, minute=5, second=0, microsecond=0)
-    assert moment("8:05") == today.timestamp()
+    assert point_in_time("8:05") == today.timestamp()
 
 
 @pytest.mark.parametrize("raw", ["", "10", "m", "yesterday", "25:00", "2026-13-01", "1h5", "-5m"])
 def test_what_is_none(raw: str) -> None:
     with pytest.raises(ValueError, match=r"a span \(10m"):
-        moment(raw)
+        point_in_time(raw)

@@ -19,7 +19,7 @@ import pytest
 from lab.config import load_cluster
 from lab.gpu import take_inventory
 from lab.placement.place import place as plan_of
-from lab.task.states import Cause, State
+from lab.task.protocol.states import Cause, State
 from tests.agents import PATIENCE_S, wait_for
 from tests.conditions import lacking
 from tests.torture import clock, leftovers, processes, records, report, results
@@ -624,7 +624,8 @@ def test_a_program_is_found_by_its_variables(sleeper: subprocess.Popen[bytes]) -
 def test_a_forked_program_is_found_by_its_name() -> None:
     project = f"p{os.getpid()}"
     code = (
-        "import time; from lab.task.child import name_process; name_process('ps-3'); time.sleep(60)"
+        "import time; from lab.task.agent import process; process.set_process_name('ps-3');"
+        "time.sleep(60)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], env={**os.environ, "LAB_PROJECT": project}

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from lab.run.run_info import RunInfo
 from lab.run.summarize import summary_of
-from lab.run.tables import result, table_of
+from lab.run.tables import result_table, table_of
 from lab.run.view import LiveView, PlainView
 from lab.task.protocol import RunSpec, TaskStatus
-from lab.task.states import State
+from lab.task.protocol.states import State
 from tests.unit.fakes import PLAN, record
 from tests.unit.test_summary import INFO, TASKS, good, statuses
 
@@ -139,7 +139,7 @@ def test_the_result_fits_the_terminal_and_says_everything(width: int) -> None:
     failed = {"state": State.FAILED, "reason": EVIL}
     changed = replace(INFO, **failed)
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
-    console.print(result(summary_of(changed, states, good())))
+    console.print(result_table(summary_of(changed, states, good())))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     lines = [line.rstrip() for line in text.splitlines()]
     assert all(len(line) <= width for line in lines)
@@ -168,7 +168,7 @@ def test_a_cell_is_text_and_no_markup(text: str) -> None:
 def test_a_nodes_name_in_the_result_is_no_markup(text: str) -> None:
     task = replace(summary_of(INFO, statuses(), good()).tasks[0], node=text)
     console = Console(file=io.StringIO(), width=200, force_terminal=False)
-    console.print(result(replace(summary_of(INFO, statuses(), good()), tasks=(task,))))
+    console.print(result_table(replace(summary_of(INFO, statuses(), good()), tasks=(task,))))
     assert text in console.file.getvalue()  # type: ignore[attr-defined]
 
 

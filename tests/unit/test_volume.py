@@ -18,14 +18,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.backends.local.state import remove_tree
-from lab.task import control, shipping
-from lab.task import volume as volumes
-from lab.task.control import NoSuchRun, VolumeBusy, cancel, requests, submit
-from lab.task.frames import FrameError, frame, is_safe, read_frames
-from lab.task.protocol import Chunk, Entry, Request, RunSpec, TaskStatus, Volume, new_run_id
-from lab.task.shipping import ship
-from lab.task.states import State
-from lab.task.statuses import read_status, write_status
+from lab.task.probes import sync as shipping
+from lab.task.probes import volume as volumes
+from lab.task.probes.sync import stream
+from lab.task.protocol import (
+    Chunk,
+    Request,
+    RunSpec,
+    TaskProgram,
+    TaskStatus,
+    Volume,
+    control,
+    new_run_id,
+)
+from lab.task.protocol.control import NoSuchRun, VolumeBusy, cancel, requests, submit
+from lab.task.protocol.framing import FrameError, decode_frames, encode_frame, is_safe
+from lab.task.protocol.states import State
+from lab.task.protocol.statuses import read_status, write_status
 from tests.agents import PATIENCE_S, ROOT, wait_for
 from tests.specs import changed
 
@@ -74,7 +83,7 @@ class Home:
         self, volume: Volume, *, follow: bool = False, all_sizes: bool = False, rest: bool = False
     ) -> Home:
         offsets = self.offsets()
-        for chunk in ship(volume, "r1", offsets, follow=follow, all_sizes=all_sizes, rest=rest):
+        for chunk in stream(volume, "r1", offsets, follow=follow, all_sizes=all_sizes, rest=rest):
             self.take(chunk)
         return self
 
@@ -154,7 +163,7 @@ def test_unknown_runs(volume: Volume, run_id: str) -> None:
     with pytest.raises(NoSuchRun):
         cancel(volume, run_id, "x")
     with pytest.raises(NoSuchRun):
-        list(ship(volume, run_id, {}, follow=False))
+        list(stream(volume, run_id, {}, follow=False))
 
 
 def test_run_ids() -> None:
@@ -199,14 +208,14 @@ def test_a_request_of_an_earlier_version_is_read() -> None:
 
 
 def test_a_program_for_each_task_and_the_files_that_come_with_a_run(volume: Volume) -> None:
-    programs = {"worker-0": Entry("a.py", ("task_index",))}
+    programs = {"worker-0": TaskProgram("a.py", ("task_index",))}
     request = changed(REQUEST, programs=programs, own=True)
     assert Request.from_json(request.to_json()) == request
-    assert (request.spec.entry("worker-0"), request.spec.entry("ps-0")) == (
+    assert (request.spec.program_of("worker-0"), request.spec.program_of("ps-0")) == (
         programs["worker-0"],
         None,
     )
-    assert REQUEST.spec.entry("ps-0") == Entry("p.py", REQUEST.spec.cluster_flags)
+    assert REQUEST.spec.program_of("ps-0") == TaskProgram("p.py", REQUEST.spec.cluster_flags)
     for name in ("program/a.py", "files/data.csv", "other/x"):
         path = volume.incoming("r1") / name
         path.parent.mkdir(parents=True)
@@ -220,10 +229,10 @@ def test_a_program_for_each_task_and_the_files_that_come_with_a_run(volume: Volu
 def test_ship_follows_to_the_end(volume: Volume) -> None:
     submit(volume, REQUEST)
     home, ticks = Home(), 0
-    stream = ship(volume, "r1", {}, follow=True)
+    chunks = stream(volume, "r1", {}, follow=True)
     records, log = volume.records("r1", "worker-0"), volume.log("r1", "worker-0")
     expected = b""
-    for number, chunk in enumerate(stream):
+    for number, chunk in enumerate(chunks):
         home.take(chunk)
         ticks += chunk is None
         if number < 30:
@@ -241,8 +250,8 @@ def test_ship_follows_to_the_end(volume: Volume) -> None:
 
 def test_ship_ticks_when_nothing_happens(volume: Volume) -> None:
     submit(volume, REQUEST)
-    stream = ship(volume, "r1", {}, follow=True)
-    seen = [next(stream) for _ in range(5)]
+    chunks = stream(volume, "r1", {}, follow=True)
+    seen = [next(chunks) for _ in range(5)]
     assert [chunk for chunk in seen if chunk is not None] == seen[:3]
     assert seen[3:] == [None, None]
 
@@ -385,7 +394,7 @@ def test_of_two_names_that_are_written_alike_one_is_a_fault(volume: Volume) -> N
 def test_a_file_over_the_limit_stays_until_all_sizes_are_asked_for(
     volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.task.shipping.MAX_FILE", 1_000)
+    monkeypatch.setattr("lab.task.probes.sync.MAX_FILE", 1_000)
     submit(volume, REQUEST)
     (volume.files("r1") / "large").write_bytes(b"x" * 1_001)
     (volume.files("r1") / "fits").write_bytes(b"x" * 1_000)
@@ -421,7 +430,7 @@ def test_directories_inside_each_other_cost_only_what_is_too_deep(volume: Volume
 def test_more_faults_than_can_be_named_are_counted(
     volume: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.task.shipping.MAX_FAULTS", 3)
+    monkeypatch.setattr("lab.task.probes.sync.MAX_FAULTS", 3)
     submit(volume, REQUEST)
     for number in range(5):
         (volume.files("r1") / f"link{number}").symlink_to("x")
@@ -479,19 +488,19 @@ CHUNKS = st.lists(
 
 @given(chunks=CHUNKS, cuts=st.lists(st.integers(1, 40), min_size=1, max_size=400))
 def test_frames_survive_any_cut(chunks: list[Chunk | None], cuts: list[int]) -> None:
-    stream = b"".join(map(frame, chunks))
+    stream = b"".join(map(encode_frame, chunks))
     pieces, position, turn = [], 0, 0
     while position < len(stream):
         size = cuts[turn % len(cuts)]
         pieces.append(stream[position : position + size])
         position += size
         turn += 1
-    assert list(read_frames(pieces)) == chunks
+    assert list(decode_frames(pieces)) == chunks
 
 
 def test_frame_comes_as_soon_as_it_is_whole() -> None:
-    stream = iter([b"{}\n" + frame(Chunk("a", 0, b"xy"))[:-1], b"y{"])
-    frames = read_frames(stream)
+    stream = iter([b"{}\n" + encode_frame(Chunk("a", 0, b"xy"))[:-1], b"y{"])
+    frames = decode_frames(stream)
     assert next(frames) is None
     assert next(frames) == Chunk("a", 0, b"xy")
 
@@ -520,7 +529,7 @@ def test_frame_comes_as_soon_as_it_is_whole() -> None:
 )
 def test_what_is_no_frame(stream: bytes) -> None:
     with pytest.raises(FrameError):
-        list(read_frames([stream]))
+        list(decode_frames([stream]))
 
 
 @pytest.mark.parametrize("path", ["a", "a/b.c", "tb/worker-0/events 1", ".hidden", "a..b", "é"])
@@ -552,7 +561,7 @@ def test_unsafe_paths(path: str) -> None:
 
 def command(volume: Volume, *argv: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "lab.task.volume", *argv],
+        [sys.executable, "-m", "lab.task.probes.volume", *argv],
         cwd=ROOT,
         env={**os.environ, "LAB_RUNS": str(volume.root)},
         capture_output=True,
@@ -572,7 +581,7 @@ def test_command_line(volume: Volume) -> None:
     shipped = command(volume, "ship", "r1", "{}", "--follow")
     assert shipped.returncode == 0
     home = Home()
-    for chunk in read_frames([shipped.stdout]):
+    for chunk in decode_frames([shipped.stdout]):
         home.take(chunk)
     assert {"request.json", "cancel.json", "status/ps-0.json"} <= home.files.keys()
 
@@ -603,7 +612,7 @@ def test_offsets_may_come_in_several_words(
     words = ['{"a": 3, "request.json": 0}', '{"b": 3}', "{}"]
     assert volumes.main(["ship", "r1", *words, "--follow"], volume.root) == 0
     home = Home()
-    for chunk in read_frames([capfdbinary.readouterr().out]):
+    for chunk in decode_frames([capfdbinary.readouterr().out]):
         home.take(chunk)
     assert {path for path, data in home.files.items() if data == b"own"} == {"c"}
 
@@ -642,7 +651,7 @@ def test_volume_that_cannot_be_written(tmp_path: Path) -> None:
 def test_shipping_ends_when_nobody_reads(volume: Volume) -> None:
     submit(volume, REQUEST)
     shipping = subprocess.Popen(
-        [sys.executable, "-m", "lab.task.volume", "ship", "r1", "{}", "--follow"],
+        [sys.executable, "-m", "lab.task.probes.volume", "ship", "r1", "{}", "--follow"],
         cwd=ROOT,
         env={**os.environ, "LAB_RUNS": str(volume.root)},
         stdout=subprocess.PIPE,
@@ -660,7 +669,7 @@ def test_shipping_ends_when_nobody_reads(volume: Volume) -> None:
 def test_shipping_ends_with_its_leash(volume: Volume) -> None:
     submit(volume, REQUEST)
     shipping = subprocess.Popen(
-        [sys.executable, "-m", "lab.task.volume", "ship", "r1", "{}", "--follow", "--leash"],
+        [sys.executable, "-m", "lab.task.probes.volume", "ship", "r1", "{}", "--follow", "--leash"],
         cwd=ROOT,
         env={**os.environ, "LAB_RUNS": str(volume.root)},
         stdin=subprocess.PIPE,
@@ -681,7 +690,7 @@ def test_state_written_on_a_full_disk(volume: Volume, monkeypatch: pytest.Monkey
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lab.task.statuses.write_atomically", full)
+    monkeypatch.setattr("lab.task.protocol.statuses.write_atomically", full)
     for status in (TaskStatus("ps-0", State.FAILED, reason="full"), long):
         write_status(path, status)
         assert read_status(path, "ps-0") == status

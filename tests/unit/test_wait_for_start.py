@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.task import program
-from lab.task.program import wait_for_start
+from lab.task.sdk import program
+from lab.task.sdk.program import wait_for_start
 
 
 class Sleeps:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from lab.errors import InputError, LabError
+from lab.run.discovery import find
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.run.whereabouts import find
 from lab.task.protocol import Request, RunSpec
-from lab.task.states import State
+from lab.task.protocol.states import State
 from tests.unit.fakes import PLAN, FakeEnvironment
 
 

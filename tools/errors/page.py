@@ -128,7 +128,7 @@ _GROUPS: Final = (
     (
         "Reporting",
         "`lab report`: where its files go, and what it is given beside runs.",
-        ("lab/report/", "lab/figures/", "lab/cli/commands/report.py"),
+        ("lab/report/", "lab/plots/", "lab/cli/commands/report.py"),
     ),
     (
         "Comparing runs",
@@ -161,18 +161,18 @@ _REASONS: Final = (
 _WHEN: Final = {
     "lab/cli/__init__.py": "the words of a command are checked; nothing was executed",
     "lab/cli/arguments.py": "the words of a command are checked; nothing was executed",
-    "lab/cli/values.py": "the words of a command are checked; nothing was executed",
-    "lab/cli/failures.py": "something stopped a command that nothing else foresaw",
+    "lab/cli/param_types.py": "the words of a command are checked; nothing was executed",
+    "lab/cli/errors.py": "something stopped a command that nothing else foresaw",
     "lab/service/outcome.py": "`lab run` or `lab attach` has followed a run to its end",
     "lab/config/start_schedule.py": "a run's start times are checked; nothing was started",
     "lab/config/": "a description is read, by `lab validate` and by every command that takes one",
     "lab/placement/config_generator.py": "`lab init` makes a description for a box",
-    "lab/backends/compose/mends.py": "the engine or compose refuses; these are its words, explained",
-    "lab/task/flags.py": "a training program reads its flags; an experiment's are checked before",
-    "lab/task/data.py": "a training program, or `lab predict`, reads its data",
-    "lab/task/once.py": "an environment is booted with LAB_EXPERIMENT set",
-    "lab/task/place.py": "a task agent starts in containers that something else has described",
-    "lab/task/link.py": "a node gets the link that the description asks for",
+    "lab/backends/compose/error_hints.py": "the engine or compose refuses; these are its words, explained",
+    "lab/task/sdk/flags.py": "a training program reads its flags; an experiment's are checked before",
+    "lab/task/sdk/data.py": "a training program, or `lab predict`, reads its data",
+    "lab/task/agent/oneshot.py": "an environment is booted with LAB_EXPERIMENT set",
+    "lab/task/agent/agent_config.py": "a task agent starts in containers that something else has described",
+    "lab/task/probes/netem.py": "a node gets the link that the description asks for",
 }
 """When errors come, where the function that makes them says it in words of the code only."""
 

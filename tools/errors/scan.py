@@ -22,19 +22,19 @@ EXIT_CODES: Final = {
     "LabError": 1,
     "DataError": 2,
     "ProgramError": 1,
-    "PlaceError": 2,
-    "OnceError": 2,
+    "AgentConfigError": 2,
+    "OneshotError": 2,
     "LinkError": 1,
     "NetworkError": 1,
     "ArgumentTypeError": 2,
     "Problem": 2,
-    "UnjudgedError": 3,
+    "InconclusiveError": 3,
 }
 """The classes that are looked for, and what a command ends with; subclasses follow from these."""
 
 REASON: Final = "reason"
 COMPLAINT: Final = "_complaint"
-_CODES: Final = {"flags": 2, "say": 1, COMPLAINT: 1}
+_CODES: Final = {"flags": 2, "notify": 1, COMPLAINT: 1}
 _BAD_STATES: Final = {"FAILED", "LOST", "CANCELLED"}
 _RELAYED: Final = {"what", "message"}
 _MOST: Final = 40
@@ -176,10 +176,10 @@ class _Module:
         name = _called(call)
         if name in self.classes or name == COMPLAINT:
             return name
-        if name == "error" and self.name == "lab/task/flags.py":
+        if name == "error" and self.name == "lab/task/sdk/flags.py":
             return "flags"
-        if name == "say" and self.name == "lab/cli/failures.py" and _says_error(call):
-            return "say"
+        if name == "notify" and self.name == "lab/cli/errors.py" and _says_error(call):
+            return "notify"
         return None
 
     def _made(
@@ -220,7 +220,7 @@ class _Module:
         code = _CODES.get(kind) or self.classes[kind]
         for text in texts:
             if text:
-                ended = 130 if kind == "say" and text.endswith("interrupted") else code
+                ended = 130 if kind == "notify" and text.endswith("interrupted") else code
                 yield self._place(site, kind, text, words, ended)
 
     def _arguments(self, call: ast.Call, kind: str) -> tuple[ast.expr | None, ast.expr | None]:
@@ -237,7 +237,7 @@ class _Module:
         return {
             name: self.texts(value, caller, {})
             for name, value in pairs
-            if name in _RELAYED | {"mend", "doing"}
+            if name in _RELAYED | {"fix", "doing"}
         }
 
     # Reasons in states.

@@ -12,12 +12,15 @@ from typing import Final
 
 from lab import errors
 from lab.backends.local import network
-from lab.cli import failures
+from lab.cli import errors as failures
 from lab.config import diagnostics as problems
 from lab.run.run_info import RunInfo
-from lab.task import data, flags, link, once, place, program
+from lab.task.agent import agent_config as place
+from lab.task.agent import oneshot
+from lab.task.probes import netem
 from lab.task.protocol import TaskStatus
-from lab.task.text import visible
+from lab.task.protocol.text import visible
+from lab.task.sdk import data, flags, program
 from tools.errors.scan import COMPLAINT, REASON, ROOT, Place
 
 _LAB: Final = f"{ROOT}/lab/"
@@ -28,9 +31,9 @@ _ERRORS: Final[tuple[type[Exception], ...]] = (
     errors.LabError,
     data.DataError,
     program.ProgramError,
-    place.PlaceError,
-    once.OnceError,
-    link.LinkError,
+    place.AgentConfigError,
+    oneshot.OneshotError,
+    netem.LinkError,
     network.NetworkError,
     argparse.ArgumentTypeError,
 )
@@ -91,7 +94,7 @@ class Seen:
         self._listen(RunInfo, "__init__", self._reason)
         self._listen(argparse.ArgumentParser, "error", self._flag, before=True)
         self._listen(flags.Parser, "error", self._flag, before=True)
-        self._listen(failures, "say", self._said, before=True)
+        self._listen(failures, "notify", self._said, before=True)
 
     def uninstall(self) -> None:
         """Leave everything as it was."""
@@ -122,13 +125,17 @@ class Seen:
         what = getattr(error, "what", str(error))
         if isinstance(error, program.ProgramError):
             what = what.rpartition("; ")[0]  # it keeps its mend in the one text
-        if isinstance(error, errors.DescriptionError):
+        if isinstance(error, errors.ConfigError):
             for line in error.what.splitlines():
                 self._line(line.split(": ", 1)[-1], line)
             return
         shown = str(error) if kind in _PLAIN else f"error: {error}"
         frames = list(_frames())
-        if isinstance(error, errors.LabError) and frames and frames[0][0].endswith("/mends.py"):
+        if (
+            isinstance(error, errors.LabError)
+            and frames
+            and frames[0][0].endswith("/error_hints.py")
+        ):
             for each in self._places:
                 if each.kind == COMPLAINT and re.search(f": {each.pattern.pattern}$", what):
                     self._keep(each, shown)
@@ -150,7 +157,7 @@ class Seen:
         self._find("flags", message, shown, list(_frames()))
 
     def _said(self, line: str) -> None:
-        self._find("say", line, line, list(_frames()))
+        self._find("notify", line, line, list(_frames()))
 
     # Where it belongs.
 

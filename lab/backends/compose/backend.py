@@ -7,8 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from lab.backends import Backend, Check, Say, no_check
-from lab.backends.compose import image as images
+from lab.backends import Backend, Check, Notify, no_check
+from lab.backends.compose import image_build as images
+from lab.backends.compose.cleanup import NO_RESOURCES, Resources, list_resources, projects, remove
 from lab.backends.compose.cli import (
     Compose,
     compose_version,
@@ -16,19 +17,18 @@ from lab.backends.compose.cli import (
     remove_compose_file,
     write_compose_file,
 )
-from lab.backends.compose.engine import Engine
+from lab.backends.compose.client import Engine
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.image import Standing
-from lab.backends.compose.readiness import READY_S, restart_stranded, wait_until_up
-from lab.backends.compose.removal import NOTHING, Holdings, holdings, projects, remove
-from lab.backends.gpu_record import held, holder_of
-from lab.backends.locking import lock_environment
+from lab.backends.compose.image_build import ImageStatus
+from lab.backends.compose.readiness import READY_S, restart_detached_tasks, wait_until_up
+from lab.backends.gpu_record import hold_gpus, holder_of
+from lab.backends.state import lock_environment
 from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.render.compose import render
-from lab.signals import undisturbed
-from lab.task.text import visible
-from lab.threads import later
+from lab.signals import ignore_signals
+from lab.task.protocol.text import visible
+from lab.threads import in_background
 
 
 class ComposeBackend(Backend):
@@ -44,12 +44,12 @@ class ComposeBackend(Backend):
         self._engine = Engine()
         self._ready_s = ready_s
 
-    def unavailable(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Why there is no engine with compose here, with the mend; None when there is."""
         try:
             docker()
             # While compose starts, docker-py is imported: each takes a fifth of a second.
-            compose = later(compose_version)
+            compose = in_background(compose_version)
             try:
                 self._engine.version()
             finally:
@@ -59,7 +59,7 @@ class ComposeBackend(Backend):
             return str(error)
         return None
 
-    def unready(self, plan: Plan, *, root: Path) -> str | None:
+    def missing_image(self, plan: Plan, *, root: Path) -> str | None:
         """Why this plan's image is neither here nor can be built, with the mend; None when it can.
 
         One that holds another version of lab's own code counts as none.
@@ -71,12 +71,16 @@ class ComposeBackend(Backend):
             file = Path(folder) / "docker-compose.yml"
             file.write_text(render(plan), encoding="utf-8")
             image = images.image_of(Compose(plan.name, file, root.absolute()).config())
-        found = images.standing(self._engine, image, plan)
-        if found is Standing.FITS or images.is_here(self._engine, image.base):
+        found = images.image_status(self._engine, image, plan)
+        if found is ImageStatus.FITS or images.image_exists(self._engine, image.base):
             return None
-        if images.can_be_fetched(self._engine, image.base):
+        if images.can_pull(self._engine, image.base):
             return None
-        what = f"there is no image {image.name}" if found is Standing.MISSING else images.old(image)
+        what = (
+            f"there is no image {image.name}"
+            if found is ImageStatus.MISSING
+            else images.outdated_message(image)
+        )
         return (
             f"{what}, and its base {image.base} cannot be fetched; where"
             " no registry can be reached, `tools/base-image.sh` makes one: then set"
@@ -84,7 +88,13 @@ class ComposeBackend(Backend):
         )
 
     def up(
-        self, plan: Plan, *, root: Path, say: Say, check: Check = no_check, share: bool = False
+        self,
+        plan: Plan,
+        *,
+        root: Path,
+        notify: Notify,
+        check: Check = no_check,
+        share: bool = False,
     ) -> ComposeEnvironment:
         """Boot an environment and wait until every agent is there.
 
@@ -98,25 +108,27 @@ class ComposeBackend(Backend):
         with lock_environment(self.name, plan.name) as lock:
             self._refuse_another(plan, root.absolute())
             with self._held(plan, root.absolute(), share=share):
-                return self._up(plan, root.absolute(), say, check, lock)
+                return self._up(plan, root.absolute(), notify, check, lock)
 
-    def _up(self, plan: Plan, root: Path, say: Say, check: Check, lock: int) -> ComposeEnvironment:
-        before = holdings(self._engine, plan.name)
+    def _up(
+        self, plan: Plan, root: Path, notify: Notify, check: Check, lock: int
+    ) -> ComposeEnvironment:
+        before = list_resources(self._engine, plan.name)
         with ExitStack() as undo:
             file = write_compose_file(plan.name, render(plan))
-            undo.callback(self._undo, plan.name, before, say)
+            undo.callback(self._undo, plan.name, before, notify)
             compose = Compose(plan.name, file, root, lock)
             image = images.image_of(compose.config())
-            found = images.standing(self._engine, image, plan)
-            if found is Standing.OLD:
-                say(f"{images.old(image)}: it is built again")
-            if found is not Standing.FITS:
-                images.build(self._engine, compose, image, plan, root=root, say=say)
-            compose.up(say)
+            found = images.image_status(self._engine, image, plan)
+            if found is ImageStatus.OLD:
+                notify(f"{images.outdated_message(image)}: it is built again")
+            if found is not ImageStatus.FITS:
+                images.build(self._engine, compose, image, plan, root=root, notify=notify)
+            compose.up(notify)
             environment = ComposeEnvironment(self._engine, plan.name)
-            wait_until_up(self._engine, environment.seen, say, timeout_s=self._ready_s)
-            if restart_stranded(self._engine, environment.seen(), say):
-                wait_until_up(self._engine, environment.seen, say, timeout_s=self._ready_s)
+            wait_until_up(self._engine, environment.inspect, notify, timeout_s=self._ready_s)
+            if restart_detached_tasks(self._engine, environment.inspect(), notify):
+                wait_until_up(self._engine, environment.inspect, notify, timeout_s=self._ready_s)
             check(environment)
             undo.pop_all()
         return environment
@@ -125,24 +137,24 @@ class ComposeBackend(Backend):
         """Names of all environments of which anything is there, be it a network."""
         return projects(self._engine)
 
-    def find_volume(self, project: str) -> ComposeEnvironment | None:
+    def find_any(self, project: str) -> ComposeEnvironment | None:
         """What is left of an environment: up, stopped, or only its volume."""
         environment = ComposeEnvironment(self._engine, project)
-        there = environment.found or holdings(self._engine, project) != NOTHING
+        there = environment.containers or list_resources(self._engine, project) != NO_RESOURCES
         return environment if there else None
 
     def _held(self, plan: Plan, root: Path, *, share: bool) -> AbstractContextManager[object]:
         """Hold the plan's GPUs in the record of this host, if the engine is this host's."""
         if not any(task.gpus for task in plan.tasks):
             return nullcontext()
-        if not ComposeEnvironment(self._engine, plan.name).is_here:
+        if not ComposeEnvironment(self._engine, plan.name).is_local:
             return nullcontext()
         where = self._engine.id()
-        return held(holder_of(plan, backend=self.name, where=where, folder=root), share=share)
+        return hold_gpus(holder_of(plan, backend=self.name, where=where, folder=root), share=share)
 
     def _refuse_another(self, plan: Plan, root: Path) -> None:
         """Refuse to boot over an environment of the same name that something else made."""
-        for each in ComposeEnvironment(self._engine, plan.name).found:
+        for each in ComposeEnvironment(self._engine, plan.name).containers:
             if each.cluster_sha256 != plan.cluster_sha256:
                 whose = "another description"
             elif each.folder and Path(each.folder) != root:
@@ -154,12 +166,12 @@ class ComposeBackend(Backend):
                 f"remove it with `lab down {plan.name}`, or give this one another `name:`",
             )
 
-    def _undo(self, project: str, before: Holdings, say: Say) -> None:
+    def _undo(self, project: str, before: Resources, notify: Notify) -> None:
         """Remove what a failed boot has added; its own failure must not hide the boot's."""
-        with undisturbed():
+        with ignore_signals():
             try:
-                remove(self._engine, project, say, keep=before)
+                remove(self._engine, project, notify, keep=before)
             except LabError as error:
-                say(f"not all of {project} could be removed: {error}; try `lab down {project}`")
-            if before == NOTHING:
+                notify(f"not all of {project} could be removed: {error}; try `lab down {project}`")
+            if before == NO_RESOURCES:
                 remove_compose_file(project)

@@ -1,4 +1,4 @@
-"""Ways to the run volume: calls of `python -m lab.task.volume` beside it, and uploads to it.
+"""Ways to the run volume: calls of `python -m lab.task.probes.volume` beside it, and uploads to it.
 
 The calls go through an exec in a running task container. Where none runs any more (the environment
 was stopped, or a run without a client has ended) a short-lived container of the same image makes
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from lab.backends.compose.client import Engine, NotFound, engine_errors
 from lab.backends.compose.containers import RUNS_MOUNT
-from lab.backends.compose.engine import Engine, Gone, answering
-from lab.backends.locking import Busy
+from lab.backends.state import Busy
 from lab.errors import LabError
+from lab.task.probes.volume import EXIT_BUSY, EXIT_NO_SUCH_RUN
 from lab.task.protocol import Volume
-from lab.task.text import short
-from lab.task.volume import EXIT_BUSY, EXIT_NO_SUCH_RUN
+from lab.task.protocol.text import short
 
 if TYPE_CHECKING:
     from docker.types import CancellableStream
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Output = CancellableStream[tuple[bytes | None, bytes | None]]
     """Pieces of standard output and standard error as docker-py demultiplexes them."""
 
-MODULE: Final = ("python", "-m", "lab.task.volume")
+MODULE: Final = ("python", "-m", "lab.task.probes.volume")
 KILLED: Final = 128
 """An exit code above it tells of a signal: the container was stopped under the call."""
 
@@ -59,7 +59,7 @@ class ExecChannel:
             LabError: The call failed; the message is the end of its standard error.
         """
         doing = f"asking the run volume to {arguments[0]}"
-        with answering(doing):
+        with engine_errors(doing):
             api = self.engine.client().api
             # The engine never ends an exec whose caller has gone. Nothing is ever written to this
             # one's standard input: its end tells it.
@@ -67,10 +67,10 @@ class ExecChannel:
             command = [*MODULE, *arguments, *leash]
             exec_id = api.exec_create(self.container_id, command, stdin=True)["Id"]
             output: Output = api.exec_start(exec_id, stream=True, demux=True)
-        said = yield from _stdout(output, doing)
-        with answering(doing):
+        printed = yield from _stdout(output, doing)
+        with engine_errors(doing):
             code = self.engine.client().api.exec_inspect(exec_id)["ExitCode"]
-        _judge(doing, code, said)
+        _raise_for_exit_code(doing, code, printed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class ReaderChannel:
     def call(self, *arguments: str) -> Generator[bytes, None, None]:
         """As `ExecChannel.call`."""
         doing = f"asking the run volume to {arguments[0]}"
-        with answering(doing):
+        with engine_errors(doing):
             container = self.engine.create(
                 self.project,
                 self.image,
@@ -95,15 +95,15 @@ class ReaderChannel:
                 network_mode="none",
             )
         try:
-            with answering(doing):
+            with engine_errors(doing):
                 output: Output = container.attach(stream=True, logs=True, demux=True)
                 container.start()
-            said = yield from _stdout(output, doing)
-            with answering(doing):
+            printed = yield from _stdout(output, doing)
+            with engine_errors(doing):
                 code = container.wait()["StatusCode"]
-            _judge(doing, code, said)
+            _raise_for_exit_code(doing, code, printed)
         finally:
-            with answering(doing):
+            with engine_errors(doing):
                 container.remove(force=True)
 
 
@@ -112,18 +112,18 @@ Channel = ExecChannel | ReaderChannel
 
 def _stdout(output: Output, doing: str) -> Generator[bytes, None, bytes]:
     """Hand on standard output; the end of standard error is returned."""
-    said = b""
+    printed = b""
     ended = False
     try:
         while True:
-            with answering(doing):
+            with engine_errors(doing):
                 piece = next(output, None)
             if piece is None:
                 ended = True
-                return said
+                return printed
             stdout, stderr = piece
             if stderr:
-                said = (said + stderr)[-4096:]
+                printed = (printed + stderr)[-4096:]
             if stdout:
                 yield stdout
     finally:
@@ -133,13 +133,13 @@ def _stdout(output: Output, doing: str) -> Generator[bytes, None, bytes]:
                 output.close()
 
 
-def _judge(doing: str, code: int | None, said: bytes) -> None:
-    lines = said.decode("utf-8", errors="replace").strip().splitlines()
+def _raise_for_exit_code(doing: str, code: int | None, printed: bytes) -> None:
+    lines = printed.decode("utf-8", errors="replace").strip().splitlines()
     last = short(lines[-1]) if lines else "no word"
     if code == 0:
         return
     if code is None or code == NOT_STARTED or code > KILLED:
-        raise Gone(f"{doing}: it broke off, its container was stopped", "see `lab ls`")
+        raise NotFound(f"{doing}: it broke off, its container was stopped", "see `lab ls`")
     if code == EXIT_BUSY:
         raise Busy(last, "follow it with `lab attach`, or wait for it with `lab run --wait`")
     if code == EXIT_NO_SUCH_RUN:
@@ -147,7 +147,7 @@ def _judge(doing: str, code: int | None, said: bytes) -> None:
     raise LabError(f"{doing}: {last}", "see `lab logs`")
 
 
-def deliver(engine: Engine, container_id: str, run_id: str, parts: Mapping[str, Path]) -> None:
+def upload(engine: Engine, container_id: str, run_id: str, parts: Mapping[str, Path]) -> None:
     """Copy what a run is to have from its beginning into `incoming/<run_id>/` on the volume.
 
     Args:
@@ -162,7 +162,7 @@ def deliver(engine: Engine, container_id: str, run_id: str, parts: Mapping[str, 
     inside = Volume(Path(RUNS_MOUNT)).incoming(run_id).relative_to(RUNS_MOUNT)
     for name, folder in parts.items():
         archive = _archive(folder, PurePosixPath(inside / name))
-        with answering(f"carrying the {name} into the containers"):
+        with engine_errors(f"carrying the {name} into the containers"):
             done = engine.client().api.put_archive(container_id, RUNS_MOUNT, archive)
         if not done:
             raise LabError(f"the engine did not take {folder}", "see `lab ps`, then try again")

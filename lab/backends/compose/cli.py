@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from lab.backends import Say
-from lab.backends.compose.containers import Seen
-from lab.backends.compose.mends import explain
-from lab.backends.locking import state_directory
+from lab.backends import Notify
+from lab.backends.compose.containers import ContainerInfo
+from lab.backends.compose.error_hints import explain
+from lab.backends.state import state_directory
 from lab.errors import LabError
-from lab.task.files import write_atomically
-from lab.task.text import visible
+from lab.task.protocol.files import write_atomically
+from lab.task.protocol.text import visible
 
 TIMEOUT_S: Final = 30
 """Seconds that compose gets to compare a file with containers; it needs one."""
@@ -108,21 +108,21 @@ class Compose:
     root: Path
     lock: int | None = None
 
-    def build(self, service: str, say: Say) -> None:
+    def build(self, service: str, notify: Notify) -> None:
         """Build the image of a service.
 
         Raises:
             LabError: It does not build; the fix is named.
         """
-        self._run("building the image", ["build", service], say)
+        self._run("building the image", ["build", service], notify)
 
-    def up(self, say: Say) -> None:
+    def up(self, notify: Notify) -> None:
         """Create and start what is missing; returns when anchors are healthy.
 
         Raises:
             LabError: It did not come up; what was started is still there.
         """
-        self._run("booting", ["up", "--detach", "--no-build", "--quiet-pull"], say)
+        self._run("booting", ["up", "--detach", "--no-build", "--quiet-pull"], notify)
 
     def config(self) -> dict[str, Any]:
         """The file as compose understands it, its variables filled in.
@@ -159,14 +159,14 @@ class Compose:
             *("--project-directory", str(self.root)),
         ]
 
-    def _run(self, doing: str, arguments: Sequence[str], say: Say) -> None:
+    def _run(self, doing: str, arguments: Sequence[str], notify: Notify) -> None:
         command = [*self._command(), *arguments]
         kept: deque[str] = deque(maxlen=KEPT_LINES)
-        with child(command, environment=compose_environment(), lock=self.lock) as process:
+        with child_process(command, environment=compose_environment(), lock=self.lock) as process:
             for line in lines_of(process):
                 kept.append(line)
                 if line.strip() and not _CHATTER.match(line):
-                    say(visible(line.strip()))
+                    notify(visible(line.strip()))
             if process.wait() != 0:
                 raise explain(doing, kept)
 
@@ -189,7 +189,7 @@ def remove_compose_file(project: str) -> None:
         _folder(project).rmdir()
 
 
-def compose_file(project: str, seen: Sequence[Seen]) -> str | None:
+def compose_file(project: str, seen: Sequence[ContainerInfo]) -> str | None:
     """The text of the file that these containers were made from.
 
     The containers' labels name the file. It may have been edited since. So it counts only where
@@ -216,7 +216,7 @@ def compose_file(project: str, seen: Sequence[Seen]) -> str | None:
 
 
 @contextmanager
-def child(
+def child_process(
     command: Sequence[str],
     *,
     environment: Mapping[str, str] | None = None,

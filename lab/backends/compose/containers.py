@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lab.task.protocol import TASK as TASK_NAME
 from lab.task.protocol import task_names
-from lab.task.text import short
+from lab.task.protocol.text import short
 
 PROJECT: Final = "lab.project"
 NODE: Final = "lab.node"
@@ -22,7 +22,7 @@ COMPOSE_SERVICE: Final = "com.docker.compose.service"
 COMPOSE_FOLDER: Final = "com.docker.compose.project.working_dir"
 COMPOSE_FILE: Final = "com.docker.compose.project.config_files"
 
-READER: Final = "lab.reader"
+TRANSIENT: Final = "lab.reader"
 """Marks a short-lived container that is no part of the environment: it reads the volume of one that
 has stopped, or does a fault."""
 
@@ -34,7 +34,7 @@ RUNS_MOUNT: Final = "/runs"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ContainerInfo:
     """One container as the engine describes it.
 
     Attributes:
@@ -108,7 +108,7 @@ class Seen:
         return _spec(self.variables)
 
 
-def read(attributes: Mapping[str, Any]) -> Seen:
+def parse_inspection(attributes: Mapping[str, Any]) -> ContainerInfo:
     """Read the engine's inspection of a container, which anybody may have made."""
     config, state, host = attributes["Config"], attributes["State"], attributes["HostConfig"]
     labels: Mapping[str, str] = config.get("Labels") or {}
@@ -119,7 +119,7 @@ def read(attributes: Mapping[str, Any]) -> Seen:
     given = _given(host.get("DeviceRequests") or [])
     health = state.get("Health") or {}
     mounts = attributes.get("Mounts") or []
-    return Seen(
+    return ContainerInfo(
         id=attributes["Id"],
         name=attributes["Name"].lstrip("/"),
         service=labels.get(COMPOSE_SERVICE, ""),
@@ -171,7 +171,7 @@ def _given(requests: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     for request in requests:
         count = request.get("Count") or 0
         # CDI names a card with its kind: `nvidia.com/gpu=GPU-…`.
-        found += [card.rpartition("=")[2] for card in request.get("DeviceIDs") or ()]
+        found += [gpu.rpartition("=")[2] for gpu in request.get("DeviceIDs") or ()]
         found += ["all" if count < 0 else f"{count} of any"] if count else []
     return tuple(found)
 

@@ -14,35 +14,35 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.backends import (
-    NOTHING,
+    NO_PARTS,
     Chunk,
     Command,
     Environment,
-    Keeps,
-    Say,
+    KeepVolume,
+    Notify,
+    Precondition,
     TaskInfo,
-    Unless,
-    looking,
-    never,
-    nothing,
+    gpu_probe,
+    no_precondition,
+    remove_volume,
 )
-from lab.backends.choose import check_hearing, known_task
 from lab.backends.compose import cli
-from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel, deliver
-from lab.backends.compose.containers import PROJECT, READER, Seen, read
-from lab.backends.compose.disturb import calm, disturb
-from lab.backends.compose.engine import Engine, Gone, answering
-from lab.backends.compose.image import container_digest
-from lab.backends.compose.removal import NOTHING as EMPTY
-from lab.backends.compose.removal import holdings, remove
+from lab.backends.compose.channel import Channel, ExecChannel, ReaderChannel, upload
+from lab.backends.compose.cleanup import NO_RESOURCES as EMPTY
+from lab.backends.compose.cleanup import list_resources, remove
+from lab.backends.compose.client import Engine, NotFound, engine_errors
+from lab.backends.compose.containers import PROJECT, TRANSIENT, ContainerInfo, parse_inspection
+from lab.backends.compose.image_build import container_digest
+from lab.backends.compose.network_faults import end_faults, inject_fault
 from lab.backends.gpu_record import release
-from lab.backends.locking import lock_environment
+from lab.backends.selection import known_task, require_agents
+from lab.backends.state import lock_environment
 from lab.errors import LabError
-from lab.gpu.verification import Sight
-from lab.task.frames import FrameError, read_frames
+from lab.gpu.verification import GpuView
+from lab.task.probes.gpu_probe import VARIABLES
 from lab.task.protocol import Request
-from lab.task.sight import VARIABLES
-from lab.task.text import visible
+from lab.task.protocol.framing import FrameError, decode_frames
+from lab.task.protocol.text import visible
 
 _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
 """compose writes the container's number behind the task: `worker-0-1  | …`."""
@@ -77,8 +77,8 @@ class ComposeEnvironment(Environment):
         self._engine = engine
         self._broken: set[str] = set()  # containers through which a call broke off
         self.project = project
-        self.found = self.seen()
-        task = next((each for each in self.found if each.task), None)
+        self.containers = self.inspect()
+        task = next((each for each in self.containers if each.task), None)
         self.folder = task.folder if task else ""
         self.cluster_sha256 = task.cluster_sha256 if task else ""
         self.tensorflow = task.tensorflow if task else ""
@@ -86,77 +86,79 @@ class ComposeEnvironment(Environment):
     @property
     def is_up(self) -> bool:
         """Whether any of its containers was running when this object was made."""
-        return any(each.running for each in self.found)
+        return any(each.running for each in self.containers)
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """Whether the engine runs on this machine, by the name that it gives its own."""
-        with answering("asking the engine for its machine"):
+        with engine_errors("asking the engine for its machine"):
             name = str(self._engine.client().info().get("Name", ""))
         return name == platform.node()
 
     @property
     def sources_sha256(self) -> str:
         """Digest of lab's own code in its containers; "" where that is not one and the same."""
-        firsts = {each.image: each.id for each in self.found}
+        firsts = {each.image: each.id for each in self.containers}
         digests = {container_digest(self._engine, one, image) for image, one in firsts.items()}
         return digests.pop() if len(digests) == 1 else ""
 
-    def seen(self) -> list[Seen]:
+    def inspect(self) -> list[ContainerInfo]:
         """Every container of it, tasks in the plan's order behind the anchors."""
-        found = [read(each) for each in self._inspected()]
+        found = [parse_inspection(each) for each in self._inspected()]
         spec = next((each.cluster_spec() for each in found if each.task), {})
         order = [f"{job}-{i}" for job, hosts in spec.items() for i in range(len(hosts))]
         places = {task: place for place, task in enumerate(order, start=1)}
         return sorted(found, key=lambda each: (places.get(each.task, 0), each.service))
 
-    def _seen_tasks(self) -> dict[str, Seen]:
-        return {each.task: each for each in self.seen() if each.task}
+    def _seen_tasks(self) -> dict[str, ContainerInfo]:
+        return {each.task: each for each in self.inspect() if each.task}
 
     def cluster_spec(self) -> dict[str, list[str]]:
         """TensorFlow's cluster spec; empty where only a volume is left."""
-        return next((each.cluster_spec() for each in self.found if each.task), {})
+        return next((each.cluster_spec() for each in self.containers if each.task), {})
 
     def tasks(self) -> list[TaskInfo]:
         """Every task, in the plan's order."""
         return list(map(_task, self._seen_tasks().values()))
 
-    def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
+    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Hand a request to the agents; see `Environment`.
 
         Raises:
             LabError: Another run is under way, or an agent is missing.
         """
         with lock_environment(self.backend, self.project, shared=True):
-            seen = self.seen()
+            seen = self.inspect()
             tasks = [each for each in seen if each.task]
-            check_hearing(self.project, list(map(_task, tasks)))
+            require_agents(self.project, list(map(_task, tasks)))
             if parts:
                 running = next(each.id for each in tasks if each.running)
-                deliver(self._engine, running, request.run_id, parts)
+                upload(self._engine, running, request.run_id, parts)
             self._call("submit", request.to_json(), seen=seen)
 
     def post(self, command: Command, run_id: str, text: str) -> None:
         """Write one message for a run onto the volume; see `Environment`."""
         self._call(command, run_id, text)
 
-    def disturb(self, node: str, words: Sequence[str]) -> None:
+    def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Do a fault to a node's network; see `Environment`.
 
         Raises:
             LabError: The node does not run, or it was refused.
         """
-        anchor = next((each for each in self.seen() if not each.task and each.node == node), None)
+        anchor = next(
+            (each for each in self.inspect() if not each.task and each.node == node), None
+        )
         if anchor is None or not anchor.running:
             detail = anchor.detail if anchor else "there is none of this name"
             raise LabError(f"node {node} does not run: {detail}", f"see `lab ps {self.project}`")
-        disturb(self._engine, self.project, anchor, words)
+        inject_fault(self._engine, self.project, anchor, arguments)
 
     def runs(self) -> list[Request]:
         """All requests on the volume, oldest first."""
         try:
             channel = self._channel()
-        except Gone:
+        except NotFound:
             return []  # half booted: it has no volume yet
         text = b"".join(channel.call("requests")).decode("utf-8", errors="replace")
         try:
@@ -177,7 +179,7 @@ class ComposeEnvironment(Environment):
         except (msgspec.MsgspecError, RecursionError) as error:
             raise LabError(f"the run volume of {self.project} says {error}") from error
 
-    def ship(
+    def stream(
         self,
         run_id: str,
         offsets: Mapping[str, int],
@@ -193,13 +195,13 @@ class ComposeEnvironment(Environment):
         channel = self._channel()
         with closing(channel.call(*arguments)) as stream:
             try:
-                yield from read_frames(stream)
+                yield from decode_frames(stream)
             except FrameError as error:
                 self._avoid(channel)
-                raise Gone(
+                raise NotFound(
                     f"run {run_id} broke off: {error}", f"go on with `lab collect {run_id}`"
                 ) from error
-            except Gone:
+            except NotFound:
                 self._avoid(channel)
                 raise
 
@@ -228,7 +230,7 @@ class ComposeEnvironment(Environment):
             *(["--since", f"{since:.6f}"] if since is not None else []),
             *(each.service for each in named),
         ]
-        with cli.child(command) as process:
+        with cli.child_process(command) as process:
             for line in cli.lines_of(process):
                 yield _LOG_PREFIX.sub(r"\1\2", visible(line))
 
@@ -244,27 +246,27 @@ class ComposeEnvironment(Environment):
             raise LabError(f"{task} does not run: {seen.detail}", "bring it up with `lab up`")
         return [cli.docker(), "exec", "--interactive", "--tty", seen.name, "bash"]
 
-    def look(self, *, tensorflow: bool) -> dict[str, Sight]:
+    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
         """What every task, and every node, sees of the box's GPUs now; see `Environment`."""
-        seen = self.seen()
+        seen = self.inspect()
         asks = {
-            each.task: partial(task_sight, self._engine, each, tensorflow=tensorflow)
+            each.task: partial(probe_task, self._engine, each, tensorflow=tensorflow)
             for each in seen
             if each.task
         }
-        nodes = {each.service: anchor_sight(each) for each in seen if not each.task}
-        return looking.ask_all(asks, tensorflow=tensorflow) | nodes
+        nodes = {each.service: probe_anchor(each) for each in seen if not each.task}
+        return gpu_probe.probe_all(asks, tensorflow=tensorflow) | nodes
 
     def provenance(self) -> dict[str, str]:
         """Digest of the image that really runs, and versions of engine, kernel and compose."""
-        image = next((each.image for each in self.found), "")
-        with answering("asking the engine for its version"):
-            told: dict[str, Any] = self._engine.client().version()
+        image = next((each.image for each in self.containers), "")
+        with engine_errors("asking the engine for its version"):
+            reported: dict[str, Any] = self._engine.client().version()
         return {
             "image": image,
             "tensorflow": self.tensorflow,
-            "engine": str(told["Version"]),
-            "kernel": str(told.get("KernelVersion", "")),
+            "engine": str(reported["Version"]),
+            "kernel": str(reported.get("KernelVersion", "")),
             "compose": cli.compose_version(),
         }
 
@@ -273,12 +275,18 @@ class ComposeEnvironment(Environment):
 
         The file is taken only where compose itself finds that the containers were made from it.
         """
-        text = cli.compose_file(self.project, self.found)
+        text = cli.compose_file(self.project, self.containers)
         if text is not None:
             return "docker-compose.yml", text
         return "containers.json", json.dumps(self._containers(), indent=2, sort_keys=True) + "\n"
 
-    def down(self, say: Say, *, unless: Unless = never, keeps: Keeps = nothing) -> None:
+    def down(
+        self,
+        notify: Notify,
+        *,
+        unless: Precondition = no_precondition,
+        keeps: KeepVolume = remove_volume,
+    ) -> None:
         """Remove every container, network and volume with the project's label; see `Environment`.
 
         Raises:
@@ -286,27 +294,27 @@ class ComposeEnvironment(Environment):
         """
         with lock_environment(self.backend, self.project):
             unless()
-            kept = holdings(self._engine, self.project).volumes if keeps() else EMPTY.volumes
-            calm(self._engine, self.project)
-            remove(self._engine, self.project, say, keep=replace(EMPTY, volumes=kept))
-            if any(each.planned for each in self.found):
+            kept = list_resources(self._engine, self.project).volumes if keeps() else EMPTY.volumes
+            end_faults(self._engine, self.project)
+            remove(self._engine, self.project, notify, keep=replace(EMPTY, volumes=kept))
+            if any(each.planned for each in self.containers):
                 release(self.backend, self.project, self._engine.id())
             cli.remove_compose_file(self.project)
 
-    def _channel(self, seen: Sequence[Seen] | None = None) -> Channel:
+    def _channel(self, seen: Sequence[ContainerInfo] | None = None) -> Channel:
         """A way to the volume: a task that runs, else a container made for the purpose."""
-        seen = self.seen() if seen is None else seen
+        seen = self.inspect() if seen is None else seen
         running = [each for each in seen if each.task and each.running]
         if running:
             best = min(running, key=lambda each: (each.id in self._broken, not each.up))
             return ExecChannel(self._engine, best.id)
-        with answering("looking for the run volume"):
+        with engine_errors("looking for the run volume"):
             client = self._engine.client()
             volumes = client.volumes.list(filters={"label": f"{PROJECT}={self.project}"})
             images = client.images.list(filters={"label": _OCI_TITLE})
         names = [each.volume for each in seen if each.volume] + [str(each.name) for each in volumes]
         if not names:
-            raise Gone(f"environment {self.project} has gone", "bring it up with `lab up`")
+            raise NotFound(f"environment {self.project} has gone", "bring it up with `lab up`")
         ids = [each.image for each in seen if each.task] + [str(each.id) for each in images]
         if not ids:
             raise LabError(
@@ -315,7 +323,7 @@ class ComposeEnvironment(Environment):
             )
         return ReaderChannel(self._engine, self.project, names[0], ids[0])
 
-    def _call(self, *arguments: str, seen: Sequence[Seen] | None = None) -> bytes:
+    def _call(self, *arguments: str, seen: Sequence[ContainerInfo] | None = None) -> bytes:
         return b"".join(self._channel(seen).call(*arguments))
 
     def _containers(self) -> list[dict[str, Any]]:
@@ -329,10 +337,10 @@ class ComposeEnvironment(Environment):
     def _inspected(self) -> list[dict[str, Any]]:
         """The engine's inspection of each container; one that reads the volume is none of it."""
         found = self._engine.containers(f"{PROJECT}={self.project}")
-        return [each.attrs for each in found if READER not in each.labels]
+        return [each.attrs for each in found if TRANSIENT not in each.labels]
 
 
-def _task(seen: Seen) -> TaskInfo:
+def _task(seen: ContainerInfo) -> TaskInfo:
     """A task's container as the backends' protocol describes it."""
     job, _, index = seen.task.rpartition("-")
     return TaskInfo(
@@ -359,25 +367,25 @@ def _arguments(offsets: Mapping[str, int]) -> Iterator[str]:
     yield json.dumps(some)
 
 
-def task_sight(engine: Engine, seen: Seen, *, tensorflow: bool) -> Sight:
+def probe_task(engine: Engine, seen: ContainerInfo, *, tensorflow: bool) -> GpuView:
     """What a task sees: every source inside its container, and the engine."""
-    command = ["python", "-m", looking.MODULE, *looking.words(tensorflow=tensorflow)]
-    sight = Sight.untold(seen.detail)
+    command = ["python", "-m", gpu_probe.MODULE, *gpu_probe.arguments(tensorflow=tensorflow)]
+    gpu_view = GpuView.untold(seen.detail)
     try:
         if seen.running:
-            with answering(f"asking {seen.task} what it sees"):
+            with engine_errors(f"asking {seen.task} what it sees"):
                 api = engine.client().api
                 # No user: it is PID 1's own then, which may read PID 1's variables.
                 exec_id = api.exec_create(seen.id, command)["Id"]
                 stdout, stderr = api.exec_start(exec_id, demux=True)
                 code = api.exec_inspect(exec_id)["ExitCode"]
-            sight = looking.answer(code, stdout or b"", stderr or b"")
+            gpu_view = gpu_probe.parse_output(code, stdout or b"", stderr or b"")
     except LabError as error:
-        sight = Sight.untold(str(error))
-    return replace(sight, isolated=True, engine=seen.gpus)
+        gpu_view = GpuView.untold(str(error))
+    return replace(gpu_view, isolated=True, engine=seen.gpus)
 
 
-def anchor_sight(seen: Seen) -> Sight:
+def probe_anchor(seen: ContainerInfo) -> GpuView:
     """What a node's anchor was given; no program runs in it, so that nothing is asked inside."""
     given = {name: value for name, value in seen.variables.items() if name in VARIABLES}
-    return Sight(environment=given, isolated=True, engine=seen.gpus)
+    return GpuView(environment=given, isolated=True, engine=seen.gpus)

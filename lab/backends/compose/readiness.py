@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from lab.backends import Say
-from lab.backends.compose.containers import Seen
-from lab.backends.compose.engine import Engine, answering
-from lab.backends.compose.mends import explain
+from lab.backends import Notify
+from lab.backends.compose.client import Engine, engine_errors
+from lab.backends.compose.containers import ContainerInfo
+from lab.backends.compose.error_hints import explain
 from lab.errors import LabError
-from lab.task.text import visible
+from lab.task.protocol.text import visible
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -27,7 +27,11 @@ LAST_LINES: Final = 5
 
 
 def wait_until_up(
-    engine: Engine, look: Callable[[], Sequence[Seen]], say: Say, *, timeout_s: float = READY_S
+    engine: Engine,
+    look: Callable[[], Sequence[ContainerInfo]],
+    notify: Notify,
+    *,
+    timeout_s: float = READY_S,
 ) -> None:
     """Wait until every container runs and is healthy.
 
@@ -43,7 +47,7 @@ def wait_until_up(
         for each in seen:
             if each.up and each.service not in shown:
                 shown.add(each.service)
-                say(f"{each.service} is up ({len(shown)} of {len(seen)})")
+                notify(f"{each.service} is up ({len(shown)} of {len(seen)})")
         if not waiting:
             return
         for each in waiting:
@@ -61,7 +65,7 @@ def wait_until_up(
         time.sleep(POLL_S)
 
 
-def restart_stranded(engine: Engine, seen: Sequence[Seen], say: Say) -> bool:
+def restart_detached_tasks(engine: Engine, seen: Sequence[ContainerInfo], notify: Notify) -> bool:
     """Restart every task whose anchor started after it.
 
     Such a task holds the network namespace of an anchor that is no more: it has `lo` only.
@@ -77,7 +81,7 @@ def restart_stranded(engine: Engine, seen: Sequence[Seen], say: Say) -> bool:
     }
     if not stranded:
         return False
-    say(f"restarting {', '.join(sorted(stranded.values()))}: the node was started anew")
+    notify(f"restarting {', '.join(sorted(stranded.values()))}: the node was started anew")
     doomed = [each for each in engine.containers() if each.id in stranded]
     engine.for_each("restarting a task", doomed, _restart)
     return True
@@ -87,15 +91,15 @@ def _restart(container: Container) -> None:
     container.restart(timeout=10)
 
 
-def _not_up(engine: Engine, seen: Seen, what: str) -> LabError:
+def _not_up(engine: Engine, seen: ContainerInfo, what: str) -> LabError:
     lines = last_lines(engine, seen)
-    words = f"; its last words: {' / '.join(lines)}" if lines else ""
-    return LabError(what + words, f"see what it runs: `docker inspect {seen.name}`")
+    arguments = f"; its last words: {' / '.join(lines)}" if lines else ""
+    return LabError(what + arguments, f"see what it runs: `docker inspect {seen.name}`")
 
 
-def last_lines(engine: Engine, seen: Seen) -> list[str]:
+def last_lines(engine: Engine, seen: ContainerInfo) -> list[str]:
     """The last lines of a container's output, else of its health check, safe to show."""
-    with answering(f"reading the output of {seen.service}"):
+    with engine_errors(f"reading the output of {seen.service}"):
         container = engine.client().containers.get(seen.id)
         raw: bytes = container.logs(tail=LAST_LINES)
         probes = (container.attrs["State"].get("Health") or {}).get("Log") or []

@@ -12,32 +12,31 @@ from functools import partial
 from pathlib import Path
 
 from lab.backends import (
-    NOTHING,
+    NO_PARTS,
     Chunk,
     Command,
     Environment,
-    Keeps,
-    Say,
+    KeepVolume,
+    Notify,
+    Precondition,
     TaskInfo,
-    Unless,
-    looking,
-    never,
-    nothing,
+    gpu_probe,
+    no_precondition,
+    remove_volume,
 )
-from lab.backends.choose import check_hearing, known_task
 from lab.backends.gpu_record import release
-from lab.backends.local.processes import disturb, end_processes, environ, versions
-from lab.backends.local.state import EnvironmentRecord, Isolation, Place, remove_tree
-from lab.backends.local.tails import follow as follow_lines
-from lab.backends.locking import Busy, lock_environment
-from lab.backends.process import descendants, inner_pid, running
+from lab.backends.local.log_tail import follow as follow_lines
+from lab.backends.local.processes import base_environ, end_processes, inject_fault, versions
+from lab.backends.local.state import EnvironmentRecord, Isolation, StateDir, remove_tree
+from lab.backends.process import descendants, is_running, pid_in_namespace
+from lab.backends.selection import known_task, require_agents
+from lab.backends.state import Busy, lock_environment
 from lab.errors import LabError
-from lab.gpu.verification import Sight
-from lab.task import control
-from lab.task.files import read_regular
-from lab.task.netfault import variables
-from lab.task.protocol import Request, Volume
-from lab.task.shipping import ship
+from lab.gpu.verification import GpuView
+from lab.task.probes.netfault import link_environ
+from lab.task.probes.sync import stream
+from lab.task.protocol import Request, Volume, control
+from lab.task.protocol.files import read_regular
 
 # Variables alone would not do: a user's own start-up file (pyenv, conda) puts its `python` first.
 _SHELL = ("bash", "--rcfile", str(Path(__file__).with_name("shell.bashrc")), "-i")
@@ -54,9 +53,9 @@ class LocalEnvironment(Environment):
     """Agents under one supervisor, and their run volume."""
 
     backend = "local"
-    is_here = True
+    is_local = True
 
-    def __init__(self, place: Place, record: EnvironmentRecord) -> None:
+    def __init__(self, place: StateDir, record: EnvironmentRecord) -> None:
         self._place = place
         self._record = record
         self._volume = Volume(place.runs)
@@ -96,7 +95,7 @@ class LocalEnvironment(Environment):
             for each in self._record.tasks
         ]
 
-    def submit(self, request: Request, parts: Mapping[str, Path] = NOTHING) -> None:
+    def submit(self, request: Request, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Hand a request to the agents; see `Environment`.
 
         Raises:
@@ -108,7 +107,7 @@ class LocalEnvironment(Environment):
         incoming = self._volume.incoming(request.run_id)
         try:
             with self._volume_errors(), lock_environment(self.backend, self.project, shared=True):
-                check_hearing(self.project, self.tasks())
+                require_agents(self.project, self.tasks())
                 for name, folder in parts.items():
                     shutil.copytree(folder, incoming / name)
                 control.submit(self._volume, request)
@@ -126,7 +125,7 @@ class LocalEnvironment(Environment):
         with self._volume_errors():
             _POSTS[command](self._volume, run_id, text)
 
-    def disturb(self, node: str, words: Sequence[str]) -> None:
+    def inject_network_fault(self, node: str, arguments: Sequence[str]) -> None:
         """Do a fault to a node's network; see `Environment`.
 
         Raises:
@@ -143,8 +142,8 @@ class LocalEnvironment(Environment):
         if pid is None:
             raise LabError(f"node {node} has no agent any more", f"see `lab ps {self.project}`")
         link = next((each.link for each in self._record.nodes if each.name == node), None)
-        given = variables(link.rate_bits, link.delay_us) if link else {}
-        disturb(node, self._enter(pid), words, given)
+        given = link_environ(link.rate_bits, link.delay_us) if link else {}
+        inject_fault(node, self._enter(pid), arguments, given)
 
     def runs(self) -> list[Request]:
         """All requests on the volume, oldest first."""
@@ -154,7 +153,7 @@ class LocalEnvironment(Environment):
         """Run to the directory that is noted so."""
         return control.collected(self._volume)
 
-    def ship(
+    def stream(
         self,
         run_id: str,
         offsets: Mapping[str, int],
@@ -170,7 +169,7 @@ class LocalEnvironment(Environment):
                 volume has been shipped by then.
         """
         collected = dict(offsets)
-        ship_on = partial(ship, self._volume, run_id, all_sizes=all_sizes)
+        ship_on = partial(stream, self._volume, run_id, all_sizes=all_sizes)
         with self._volume_errors():
             for chunk in ship_on(offsets, follow=follow, rest=rest):
                 if chunk is None and not self.is_up:
@@ -214,38 +213,38 @@ class LocalEnvironment(Environment):
             )
         own = {
             **record.environ,
-            "PYTHONPATH": environ()["PYTHONPATH"],
+            "PYTHONPATH": base_environ()["PYTHONPATH"],
             "LAB_PYTHON_BIN": str(Path(self._record.interpreter).parent),
         }
         variables = [f"{name}={value}" for name, value in own.items()]
         project = str(Path(record.environ["LAB_SCRIPTS"]).parent)
         return [*self._enter(pid), "env", "-C", project, *variables, *_SHELL]
 
-    def look(self, *, tensorflow: bool) -> dict[str, Sight]:
+    def probe_gpus(self, *, tensorflow: bool) -> dict[str, GpuView]:
         """What every task sees of the box's GPUs now; see `Environment`."""
         pids = self._agent_pids()
         look = partial(self._look, tensorflow=tensorflow)
         asks = {
             each.task: partial(look, each.task, pids.get(each.task)) for each in self._record.tasks
         }
-        return looking.ask_all(asks, tensorflow=tensorflow)
+        return gpu_probe.probe_all(asks, tensorflow=tensorflow)
 
-    def _look(self, task: str, pid: int | None, *, tensorflow: bool) -> Sight:
+    def _look(self, task: str, pid: int | None, *, tensorflow: bool) -> GpuView:
         # Inside the namespaces its agent has another id, the one that the agent knows itself.
-        own = self._presence_pid(task)
+        own = self._agent_own_pid(task)
         if pid is None or own is None:
-            return Sight.untold(self._how_ended(task))
-        module = [self._record.interpreter, "-P", "-m", looking.MODULE, "--pid", str(own)]
-        command = [*self._enter(pid), *module, *looking.words(tensorflow=tensorflow)]
+            return GpuView.untold(self._how_ended(task))
+        module = [self._record.interpreter, "-P", "-m", gpu_probe.MODULE, "--pid", str(own)]
+        command = [*self._enter(pid), *module, *gpu_probe.arguments(tensorflow=tensorflow)]
         done = subprocess.run(
             command,
-            env=environ(),
+            env=base_environ(),
             cwd="/",
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
         )
-        return looking.answer(done.returncode, done.stdout, done.stderr)
+        return gpu_probe.parse_output(done.returncode, done.stdout, done.stderr)
 
     def _enter(self, pid: int) -> list[str]:
         """The command line prefix that starts a program where this agent is."""
@@ -267,7 +266,13 @@ class LocalEnvironment(Environment):
         """`processes.json`: nodes, tasks and the variables that they were started with."""
         return "processes.json", self._record.to_json()
 
-    def down(self, say: Say, *, unless: Unless = never, keeps: Keeps = nothing) -> None:
+    def down(
+        self,
+        notify: Notify,
+        *,
+        unless: Precondition = no_precondition,
+        keeps: KeepVolume = remove_volume,
+    ) -> None:
         """End every process of it and remove its directory; see `Environment`.
 
         Raises:
@@ -278,7 +283,7 @@ class LocalEnvironment(Environment):
                 return  # another command has taken it down since, and may have booted anew
             unless()
             keep = keeps()
-            say(f"local: taking down {self.project}")
+            notify(f"local: taking down {self.project}")
             self.end(keep_volume=keep)
 
     def end(self, *, gently: bool = True, keep_volume: bool = False) -> None:
@@ -305,13 +310,13 @@ class LocalEnvironment(Environment):
         """Task to the process id of its agent, as this process sees it; those that run."""
         if not self.is_up:
             return {}
-        own = {each.task: self._presence_pid(each.task) for each in self._record.tasks}
+        own = {each.task: self._agent_own_pid(each.task) for each in self._record.tasks}
         if self._record.isolation is Isolation.PROCESSES:
-            return {task: pid for task, pid in own.items() if pid is not None and running(pid)}
-        seen = {inner_pid(pid): pid for pid in descendants(self._record.process.pid)}
+            return {task: pid for task, pid in own.items() if pid is not None and is_running(pid)}
+        seen = {pid_in_namespace(pid): pid for pid in descendants(self._record.process.pid)}
         return {task: seen[pid] for task, pid in own.items() if pid is not None and pid in seen}
 
-    def _presence_pid(self, task: str) -> int | None:
+    def _agent_own_pid(self, task: str) -> int | None:
         try:
             return int(json.loads(read_regular(self._volume.agent(task)))["pid"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):

@@ -13,11 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from lab.backends.local.layout import address
-from lab.backends.local.processes import command, environ
+from lab.backends.local.manifest import address
+from lab.backends.local.processes import base_environ, module_command
 from lab.backends.local.state import NodeRecord
 from lab.backends.process import boot_id
-from lab.task.text import short
+from lab.task.protocol.text import short
 
 # Process 1 of these namespaces is the supervisor; the death of either process ends everything.
 UNSHARE = (
@@ -28,7 +28,7 @@ _SWITCH = "LAB_LOCAL_NAMESPACES"
 _PROBE_TIMEOUT_S = 30.0
 
 
-def why_not(memory: Path | None = None) -> str | None:
+def unavailable_reason(memory: Path | None = None) -> str | None:
     """Why there can be no namespaces here; None where a node was really built in them.
 
     Distributions forbid parts of it in different ways (sysctls, AppArmor, seccomp in containers),
@@ -52,7 +52,7 @@ def why_not(memory: Path | None = None) -> str | None:
     return reason
 
 
-def forget(memory: Path) -> None:
+def clear_cache(memory: Path) -> None:
     """Ask again the next time."""
     with contextlib.suppress(OSError):
         memory.unlink()
@@ -75,8 +75,12 @@ def _probe() -> str | None:
     with tempfile.TemporaryDirectory(prefix="lab-probe-") as folder:
         try:
             probed = subprocess.run(
-                [*UNSHARE, *command("lab.backends.local.isolation"), str(Path(folder) / "hosts")],
-                env=environ(),
+                [
+                    *UNSHARE,
+                    *module_command("lab.backends.local.isolation"),
+                    str(Path(folder) / "hosts"),
+                ],
+                env=base_environ(),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,

@@ -17,9 +17,9 @@ from typing import NoReturn
 
 from pyroute2 import IPRoute, NetlinkError
 
-from lab.backends.local.layout import NETWORK
+from lab.backends.local.manifest import NETWORK
 from lab.backends.local.state import NodeRecord
-from lab.task.link import MTU, LinkError, apply_link
+from lab.task.probes.netem import MTU, LinkError, apply_link
 
 _SWITCH = "lab0"
 _LOOPBACK_INDEX = 1
@@ -32,7 +32,7 @@ class NetworkError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSpace:
+class NodeNamespaces:
     """A node's namespaces, which live as long as these descriptors are open."""
 
     net: int
@@ -60,7 +60,7 @@ def hosts_text(nodes: Sequence[NodeRecord]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def build(nodes: Sequence[NodeRecord], hosts: Path) -> dict[str, NodeSpace]:
+def build(nodes: Sequence[NodeRecord], hosts: Path) -> dict[str, NodeNamespaces]:
     """Build the whole network.
 
     Args:
@@ -130,7 +130,7 @@ def _bridge(netlink: IPRoute) -> _PlugIn:
     return by_pair
 
 
-def _build_node(plug_in: _PlugIn, position: int, node: NodeRecord, hosts: Path) -> NodeSpace:
+def _build_node(plug_in: _PlugIn, position: int, node: NodeRecord, hosts: Path) -> NodeNamespaces:
     """A child makes the namespaces, this process connects them, the child sets them up."""
     ours, theirs = socket.socketpair()
     with ours:
@@ -141,7 +141,7 @@ def _build_node(plug_in: _PlugIn, position: int, node: NodeRecord, hosts: Path) 
                 _in_child(node, hosts, theirs)
         if ours.recv(1) != _UNSHARED:
             raise _fault(node, pid, ours)
-        space = NodeSpace(
+        space = NodeNamespaces(
             *(os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in ("net", "uts", "mnt"))
         )
         plug_in(pid, position)

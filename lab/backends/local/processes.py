@@ -18,9 +18,9 @@ from typing import Final
 import lab
 from lab.backends.local.state import EnvironmentRecord, Isolation
 from lab.backends.network_faults import wait_until_in_effect
-from lab.backends.process import Identity, descendants, running
+from lab.backends.process import ProcessHandle, descendants, is_running
 from lab.errors import LabError
-from lab.task.netfault import MODULE
+from lab.task.probes.netfault import MODULE
 
 # What would make an agent do something of its own accord, or mislead a program.
 _DROPPED = {
@@ -38,16 +38,16 @@ _REVERT_S: Final = 5.0
 """Seconds that a network fault gets to revert its changes."""
 
 
-def command(module: str, python: str = sys.executable) -> list[str]:
+def module_command(module: str, python: str = sys.executable) -> list[str]:
     """The command line that starts a module; it imports nothing from the current directory."""
     return [python, "-P", "-m", module]
 
 
-def environ() -> dict[str, str]:
+def base_environ() -> dict[str, str]:
     """This process's environment variables, in which `lab` can be imported."""
     kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
-    home = str(Path(lab.__file__).parents[1])
-    paths = [home, *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
+    package_root = str(Path(lab.__file__).parents[1])
+    paths = [package_root, *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
     return {**kept, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
 
 
@@ -90,7 +90,7 @@ def end_processes(
         while time.monotonic() < deadline:
             with suppress(ChildProcessError):
                 os.waitpid(supervisor.pid, os.WNOHANG)  # it may be this process's own child
-            if not supervisor.alive() and not any(map(running, below)):
+            if not supervisor.alive() and not any(map(is_running, below)):
                 return
             time.sleep(_POLL_S)
     raise LabError(
@@ -99,24 +99,24 @@ def end_processes(
     )
 
 
-def _to_signal(record: EnvironmentRecord) -> Identity:
+def _to_signal(record: EnvironmentRecord) -> ProcessHandle:
     """The supervisor: behind `unshare`, which takes no signal, its only child."""
     if record.isolation is Isolation.NAMESPACES and record.process.alive():
         for pid in descendants(record.process.pid)[:1]:
             with suppress(ProcessLookupError):
-                return Identity.of(pid)
+                return ProcessHandle.of(pid)
     return record.process
 
 
-def disturb(
-    node: str, enter: Sequence[str], words: Sequence[str], variables: Mapping[str, str]
+def inject_fault(
+    node: str, enter: Sequence[str], arguments: Sequence[str], variables: Mapping[str, str]
 ) -> None:
     """Start a fault of a node's network in the node's namespaces; return once it is in effect.
 
     Args:
         node: The node's name, for messages.
         enter: The command line prefix that starts a program on the node.
-        words: Arguments of `lab.task.netfault`.
+        arguments: Arguments of `lab.task.probes.netfault`.
         variables: Variables that describe the node's link.
 
     Raises:
@@ -124,8 +124,8 @@ def disturb(
     """
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
-            [*enter, *command(MODULE), *words],
-            env={**environ(), **variables},
+            [*enter, *module_command(MODULE), *arguments],
+            env={**base_environ(), **variables},
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

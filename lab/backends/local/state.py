@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from lab.backends.locking import state_directory
-from lab.backends.process import Identity
+from lab.backends.process import ProcessHandle
+from lab.backends.state import state_directory
 from lab.errors import LabError
 from lab.placement.plan import Link
-from lab.task.files import write_atomically
+from lab.task.protocol.files import write_atomically
 from lab.tf_versions import CURRENT
 
-GO = b"go\n"
+START = b"go\n"
 """What the supervisor waits for: it is on record now, and may start agents."""
 
 _PROJECT = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
@@ -85,7 +85,7 @@ class EnvironmentRecord:
     cluster_sha256: str
     root: str
     isolation: Isolation
-    process: Identity
+    process: ProcessHandle
     interpreter: str
     nodes: tuple[NodeRecord, ...]
     tasks: tuple[TaskRecord, ...]
@@ -119,7 +119,7 @@ class EnvironmentRecord:
             raise ValueError(f"not an environment: {error}") from error
 
 
-class Place:
+class StateDir:
     """Where one environment lies on this machine.
 
     Attributes:
@@ -173,7 +173,7 @@ def base() -> Path:
     return state_directory() / "local"
 
 
-def place(project: str) -> Place:
+def state_dir(project: str) -> StateDir:
     """Where the environment of this name lies, or would.
 
     Raises:
@@ -181,15 +181,15 @@ def place(project: str) -> Place:
     """
     if not _PROJECT.fullmatch(project):
         raise LabError(f"{project!r} is no project's name", "use a-z, 0-9 and hyphens")
-    return Place(base() / project)
+    return StateDir(base() / project)
 
 
-def places() -> list[Place]:
+def state_dirs() -> list[StateDir]:
     """All of them, by name."""
-    return [Place(path.parent) for path in sorted(base().glob("*/environment.json"))]
+    return [StateDir(path.parent) for path in sorted(base().glob("*/environment.json"))]
 
 
-def namespaces_memory() -> Path:
+def namespaces_cache() -> Path:
     """Where it is remembered that nodes can have namespaces of their own."""
     return base() / "namespaces.known"  # no project has a name with a dot
 

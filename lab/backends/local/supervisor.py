@@ -19,12 +19,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-from lab.backends.local.layout import cpus_of
-from lab.backends.local.nursery import Nursery, open_nursery
-from lab.backends.local.processes import command, environ
-from lab.backends.local.state import GO, EnvironmentRecord, Isolation, Place, TaskRecord
-from lab.task.forked import VARIABLE
-from lab.task.voice import Voice
+from lab.backends.local.forkserver import ForkServer, start_forkserver
+from lab.backends.local.manifest import parse_cpuset
+from lab.backends.local.processes import base_environ, module_command
+from lab.backends.local.state import START, EnvironmentRecord, Isolation, StateDir, TaskRecord
+from lab.task.agent.agent_log import AgentLog
+from lab.task.agent.fork_client import VARIABLE
 
 # An agent gives its program 5 s, and its output 3 s to come.
 _AGENTS_GRACE_S = 10.0
@@ -40,12 +40,12 @@ class Supervisor:
         record: What it is.
     """
 
-    place: Place
+    place: StateDir
     record: EnvironmentRecord
     _agents: dict[int, str] = field(default_factory=dict)
     _leash: tuple[int, int] | None = None
-    _told: bool = False
-    _nursery: Nursery = field(default_factory=Nursery)
+    _stopping: bool = False
+    _forkserver: ForkServer = field(default_factory=ForkServer)
 
     def run(self) -> int:
         """Host the agents until told to go; returns the exit code.
@@ -64,7 +64,7 @@ class Supervisor:
         stop_at: float | None = None
         while True:
             self._reap()
-            if self._told and stop_at is None:
+            if self._stopping and stop_at is None:
                 stop_at = time.monotonic() + _AGENTS_GRACE_S
                 self._signal_all(signal.SIGTERM)
             if stop_at is not None and (not self._left() or time.monotonic() > stop_at):
@@ -77,12 +77,12 @@ class Supervisor:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
-        self._told = self._told or number in _ENDS
+        self._stopping = self._stopping or number in _ENDS
 
     def _start_all(self) -> None:
         self.place.output("x").parent.mkdir(exist_ok=True)
         # First, for all else takes less time, and fits on another CPU.
-        self._nursery = open_nursery(self.record, self.place)
+        self._forkserver = start_forkserver(self.record, self.place)
         if self.record.isolation is Isolation.NAMESPACES:
             # Imported here: netlink costs 0.4 s and exists on Linux only.
             from lab.backends.local.network import build, hosts_text  # noqa: PLC0415
@@ -101,26 +101,26 @@ class Supervisor:
         own = {**task.environ, "LAB_STAMPS": "1"}
         if self._leash is not None:
             own["LAB_LEASH"] = "stdin"
-        if (end := self._nursery.ends.get(task.task)) is not None:
+        if (end := self._forkserver.ends.get(task.task)) is not None:
             own[VARIABLE] = str(end.fileno())
             descriptors = (*descriptors, end.fileno())
         with self.place.output(task.task).open("ab") as output:
             agent = subprocess.Popen(
-                [*prefix, *command("lab.task.agent", self.record.interpreter)],
-                env={**environ(), **own},
+                [*prefix, *module_command("lab.task.agent", self.record.interpreter)],
+                env={**base_environ(), **own},
                 stdin=self._leash[0] if self._leash is not None else subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 pass_fds=descriptors,
-                process_group=0,  # and no session: see `lab.task.child.Program`
+                process_group=0,  # and no session: see `lab.task.agent.process.Program`
             )
-        self._nursery.hand_over(task.task)
+        self._forkserver.close_client_end(task.task)
         self._agents[agent.pid] = task.task
         # It is reaped here like every other process, so that Popen has nothing left to do.
         agent.returncode = 0
         if task.cpuset is not None:
             _pin(agent.pid, task)
-        _say(f"{task.task}: agent started, pid {agent.pid}")
+        _log(f"{task.task}: agent started, pid {agent.pid}")
 
     def _reap(self) -> None:
         while True:
@@ -130,13 +130,13 @@ class Supervisor:
                 return
             if pid == 0:
                 return
-            if pid == self._nursery.pid:
-                self._nursery = replace(self._nursery, pid=None)
+            if pid == self._forkserver.pid:
+                self._forkserver = replace(self._forkserver, pid=None)
             task = self._agents.pop(pid, None)
             if task is not None:
                 code = os.waitstatus_to_exitcode(status)
                 how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-                _say(f"{task}: agent ended, {how}")
+                _log(f"{task}: agent ended, {how}")
                 # A full disk must not end the other agents, too.
                 with contextlib.suppress(OSError):
                     self.place.ended(task).write_text(how, encoding="utf-8")
@@ -147,8 +147,8 @@ class Supervisor:
 
     def _left(self) -> list[int]:
         """Who has not ended: agents, and the nursery, which ends behind the last of these."""
-        nursery = [] if self._nursery.pid is None else [self._nursery.pid]
-        return [*self._agents, *nursery]
+        forkserver = [] if self._forkserver.pid is None else [self._forkserver.pid]
+        return [*self._agents, *forkserver]
 
 
 def _pin(pid: int, task: TaskRecord) -> None:
@@ -156,20 +156,20 @@ def _pin(pid: int, task: TaskRecord) -> None:
     if not hasattr(os, "sched_setaffinity"):
         return
     try:
-        os.sched_setaffinity(pid, cpus_of(task.cpuset))
+        os.sched_setaffinity(pid, parse_cpuset(task.cpuset))
     except OSError as error:
-        _say(f"{task.task}: not pinned to the CPUs {task.cpuset}: {error.strerror}")
+        _log(f"{task.task}: not pinned to the CPUs {task.cpuset}: {error.strerror}")
 
 
-def _say(line: str) -> None:
-    Voice(sys.stderr.fileno()).echo(f"{time.strftime('%H:%M:%S')} {line}\n".encode())
+def _log(line: str) -> None:
+    AgentLog(sys.stderr.fileno()).echo(f"{time.strftime('%H:%M:%S')} {line}\n".encode())
 
 
 def main(argv: list[str]) -> int:
     """Supervise the environment in this directory; returns the exit code."""
-    place = Place(Path(argv[0]))
+    place = StateDir(Path(argv[0]))
     # Until the caller has written down who we are, nobody could find and end us.
-    if sys.stdin.buffer.readline() != GO:
+    if sys.stdin.buffer.readline() != START:
         return 1
     record = place.read()
     if record is None:

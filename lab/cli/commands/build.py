@@ -9,10 +9,10 @@ Examples:
 
 from __future__ import annotations
 
-from lab.backends.choose import AUTO
+from lab.backends.selection import AUTO
 from lab.build import build
 from lab.cli.options import ClusterFile, GpuMode, Tensorflow
-from lab.console import say
+from lab.console import notify
 from lab.render import plan_file
 from lab.run.project import cluster_path, find_root
 from lab.tf_versions import CURRENT
@@ -27,6 +27,6 @@ def command(
     """Build the image that the tasks of a description run in."""
     path = cluster_path(cluster)
     image = build(
-        plan_file(path, gpus, tensorflow or CURRENT.tensorflow), root=find_root(path), say=say
+        plan_file(path, gpus, tensorflow or CURRENT.tensorflow), root=find_root(path), notify=notify
     )
-    say(f"the image {image} is built; boot it with `lab up`")
+    notify(f"the image {image} is built; boot it with `lab up`")

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from lab.cli.arguments import Word
+from lab.cli.arguments import Argument
 from lab.cli.options import RunsDir
-from lab.console import say
+from lab.console import notify
 from lab.run.store import LAST, runs_dir
 from lab.service.environments import cancel, locate_run
 
@@ -23,7 +23,7 @@ REASON: Final = "cancelled by `lab cancel`"
 def command(
     *,
     run: Annotated[
-        str, Word("a run's id, a unique beginning of it, or last (default: last)")
+        str, Argument("a run's id, a unique beginning of it, or last (default: last)")
     ] = LAST,
     runs_dir_: RunsDir = None,
 ) -> None:
@@ -31,4 +31,4 @@ def command(
     found = locate_run(run, runs_dir(runs_dir_))
     cancel(found, REASON)
     run_id = found.run.run_id
-    say(f"run {run_id} ends; bring it home with `lab collect {run_id}`")
+    notify(f"run {run_id} ends; bring it home with `lab collect {run_id}`")

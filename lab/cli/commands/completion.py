@@ -19,15 +19,15 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-from lab.cli.arguments import Word
-from lab.cli.values import one_of
+from lab.cli.arguments import Argument
+from lab.cli.param_types import one_of
 
 
 def command(
     *,
     shell: Annotated[
         str,
-        Word(
+        Argument(
             "bash, zsh or fish; the script's first lines say where to put it",
             one_of("bash", "zsh", "fish"),
         ),

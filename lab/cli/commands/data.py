@@ -16,10 +16,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from lab.cli.arguments import Flag, Word
+from lab.cli.arguments import Argument, Flag
 from lab.cli.options import Force
-from lab.cli.values import one_of
-from lab.console import say
+from lab.cli.param_types import one_of
+from lab.console import notify
 from lab.errors import InputError
 from lab.outputs import check_output, write_output
 from lab.run.project import check_data_dir
@@ -27,8 +27,8 @@ from lab.run.project import check_data_dir
 
 def command(
     *,
-    kind: Annotated[str, Word("what to write: tfrecords", one_of("tfrecords"))],
-    file: Annotated[str, Word("the file to write (default: output.tfrecords)")] = (
+    kind: Annotated[str, Argument("what to write: tfrecords", one_of("tfrecords"))],
+    file: Annotated[str, Argument("the file to write (default: output.tfrecords)")] = (
         "output.tfrecords"
     ),
     data_dir: Annotated[
@@ -38,16 +38,16 @@ def command(
 ) -> None:
     """Write MNIST's training images in the format that a printed program reads."""
     # Imported here: NumPy costs more than to refuse wrong arguments.
-    from lab.task.data import DataError, load_mnist  # noqa: PLC0415
-    from lab.tfrecords import is_ours, tfrecords  # noqa: PLC0415
+    from lab.task.sdk.data import DataError, load_mnist  # noqa: PLC0415
+    from lab.tfrecords import encode_examples, is_tfrecords  # noqa: PLC0415
 
     path = Path(file)
-    check_output(kind, path, is_ours, force=force)
+    check_output(kind, path, is_tfrecords, force=force)
     folder = check_data_dir(data_dir)
     try:
         train = load_mnist(folder).train
     except DataError as error:
         raise InputError(error.what, error.mend) from error
-    data = tfrecords(train)
+    data = encode_examples(train)
     write_output(path, data)
-    say(f"{file} is written: {len(train):,} examples, {len(data) / (1 << 20):,.0f} MiB")
+    notify(f"{file} is written: {len(train):,} examples, {len(data) / (1 << 20):,.0f} MiB")

@@ -13,9 +13,9 @@ import sys
 from functools import partial
 from typing import Annotated, Final
 
-from lab.cli.arguments import Switch, Word
+from lab.cli.arguments import Argument, Switch
 from lab.cli.options import RunsDir
-from lab.console import confirm, say
+from lab.console import confirm, notify
 from lab.errors import InputError
 from lab.run.store import runs_dir
 from lab.service.environments import environments_to_remove, remove, run_all
@@ -26,7 +26,7 @@ REASON: Final = "lab down"
 def command(
     *,
     name: Annotated[
-        str | None, Word("the environment (default: the one of ./cluster.yaml)")
+        str | None, Argument("the environment (default: the one of ./cluster.yaml)")
     ] = None,
     all_: Annotated[bool, Switch("all that `lab ls` shows")] = False,
     yes: Annotated[bool, Switch("do not ask", short="-y")] = False,
@@ -38,24 +38,27 @@ def command(
         raise InputError(f"both --all and {name!r} are given", "give one of them")
     doomed = environments_to_remove(name, every=all_)
     if not doomed:
-        say("no environment is up")
+        notify("no environment is up")
         return
     if not yes and (all_ or discard):
         names = ", ".join(f"{each.project} ({each.backend})" for each in doomed)
-        _ask(f"remove {names}?")
-    home = runs_dir(runs_dir_)
-    ask = _agree if yes else _ask
+        _confirm(f"remove {names}?")
+    store = runs_dir(runs_dir_)
+    ask = _assume_yes if yes else _confirm
     run_all(
-        (partial(remove, each, home, say, ask, reason=REASON, discard=discard) for each in doomed),
-        say,
+        (
+            partial(remove, each, store, notify, ask, reason=REASON, discard=discard)
+            for each in doomed
+        ),
+        notify,
     )
 
 
-def _agree(_question: str) -> None:
+def _assume_yes(_question: str) -> None:
     """Take a yes for granted."""
 
 
-def _ask(question: str) -> None:
+def _confirm(question: str) -> None:
     if not sys.stdin.isatty():
         raise InputError(f"nobody is there to ask: {question}", "add --yes")
     if not confirm(question):

@@ -15,19 +15,19 @@ from typing import Annotated
 from rich.table import Table
 from rich.text import Text
 
-from lab.cli.arguments import Word
+from lab.cli.arguments import Argument
 from lab.cli.options import AsJson
 from lab.console import print_json
 from lab.errors import InputError
 from lab.run.tables import show, table, table_of
-from lab.task.experiments import EXPERIMENTS, Experiment
-from lab.task.policy import FAIL
-from lab.task.text import suggestion
+from lab.task.protocol.experiments import EXPERIMENTS, Experiment
+from lab.task.protocol.policy import FAIL
+from lab.task.protocol.text import suggestion
 
 
 def command(
     *,
-    experiment: Annotated[str | None, Word("one of them, to see its flags")] = None,
+    experiment: Annotated[str | None, Argument("one of them, to see its flags")] = None,
     json: AsJson = False,
 ) -> None:
     """List the experiments, or the flags of one."""
@@ -38,7 +38,7 @@ def command(
     if json:
         print_json([_as_json(each) for each in chosen])
     elif experiment is None:
-        show(_listed(chosen))
+        show(_experiments_table(chosen))
     else:
         show(table_of((chosen[0].name, chosen[0].summary), _facts(chosen[0])))
         flags = [(f"--{name}", flag.help) for name, flag in chosen[0].flags.items()]
@@ -46,7 +46,7 @@ def command(
         show(table_of(("its flags", "what they do"), flags))
 
 
-def _listed(experiments: Sequence[Experiment]) -> Table:
+def _experiments_table(experiments: Sequence[Experiment]) -> Table:
     """Two lines for each, so that they fit a terminal of 80 columns: what it does, and facts."""
     found = table("experiment", "what it does, what it needs, its lesson")
     for each in experiments:
@@ -64,7 +64,7 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
         "image": f"TensorFlow {experiment.tensorflow}",
         "program": f"scripts/{experiment.program}",
         "defaults": " ".join(experiment.args),
-        "ends": _ends(experiment),
+        "ends": _end_condition(experiment),
         "on failure": "" if experiment.policy == FAIL else str(experiment.policy),
         "outcome": experiment.expected,
         "lesson": experiment.lesson and f"docs/lessons/{experiment.lesson}",
@@ -72,7 +72,7 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
     return [(name, text) for name, text in facts.items() if text]
 
 
-def _ends(experiment: Experiment) -> str:
+def _end_condition(experiment: Experiment) -> str:
     """When a run of it ends, in words."""
     if not experiment.services:
         return "when every task has"

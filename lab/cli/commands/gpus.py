@@ -22,14 +22,14 @@ from rich.console import Console, Group
 from rich.live import Live
 
 from lab.backends import Backend, Environment
-from lab.backends.choose import backends, environments
-from lab.backends.proof import judge
+from lab.backends.gpu_verification import evaluate
+from lab.backends.selection import backends, list_running
 from lab.cli.arguments import Switch
-from lab.cli.gpu_tables import Holders, Pinned, overview, pins
+from lab.cli.gpu_tables import Holders, Pinned, overview, pinned_table
 from lab.cli.options import AsJson
 from lab.console import print_json
 from lab.errors import InputError, LabError
-from lab.gpu import Condition, Gpu, Inventory, survey
+from lab.gpu import Condition, Gpu, Inventory, read_host
 from lab.gpu.model import DRIVER
 from lab.run.tables import show
 
@@ -53,7 +53,7 @@ def command(
 
 
 def _once(*, json: bool) -> None:
-    seen = _look()
+    seen = _take_snapshot()
     if json:
         print_json(seen.to_json())
     else:
@@ -77,7 +77,7 @@ def _watch(*, json: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Snapshot:
     """The box, and who holds which of its cards.
 
     Attributes:
@@ -91,8 +91,8 @@ class _Seen:
     def shown(self) -> Group:
         """For people."""
         parts = [overview(self.inventory, self._holders())]
-        if any(each.verdict.planned or not each.verdict.word.good for each in self.pinned):
-            parts.append(pins(self.pinned))
+        if any(each.verdict.planned or not each.verdict.argument.good for each in self.pinned):
+            parts.append(pinned_table(self.pinned))
         return Group(*parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -126,9 +126,9 @@ class _Seen:
         return found
 
 
-def _look() -> _Seen:
-    inventory = survey()
-    return _Seen(inventory, _all_pinned(backends(), inventory.gpus))
+def _take_snapshot() -> _Snapshot:
+    inventory = read_host()
+    return _Snapshot(inventory, _all_pinned(backends(), inventory.gpus))
 
 
 class _Watcher:
@@ -142,23 +142,23 @@ class _Watcher:
         self._pinned: tuple[Pinned, ...] = ()
         self._ask_at = -math.inf
 
-    def look(self) -> _Seen:
+    def look(self) -> _Snapshot:
         """The box now."""
-        inventory = survey()
+        inventory = read_host()
         if time.monotonic() >= self._ask_at:
             with suppress(LabError):
                 self._pinned = _all_pinned(self._backends, inventory.gpus)
             self._ask_at = time.monotonic() + _TASKS_EVERY_S
-        return _Seen(inventory, self._pinned)
+        return _Snapshot(inventory, self._pinned)
 
 
-def _all_pinned(known: Sequence[Backend], cards: Sequence[Gpu]) -> tuple[Pinned, ...]:
-    return tuple(each for one in environments(known) for each in _pinned(one, cards))
+def _all_pinned(known: Sequence[Backend], gpus: Sequence[Gpu]) -> tuple[Pinned, ...]:
+    return tuple(each for one in list_running(known) for each in _pinned(one, gpus))
 
 
-def _pinned(environment: Environment, cards: Sequence[Gpu]) -> Iterator[Pinned]:
+def _pinned(environment: Environment, gpus: Sequence[Gpu]) -> Iterator[Pinned]:
     planned = {task.task: task.gpus for task in environment.tasks()}
     # Of another machine's cards nothing is known here.
-    known = cards if environment.is_here else ()
-    for task, verdict in judge(environment, planned, known).items():
+    known = gpus if environment.is_local else ()
+    for task, verdict in evaluate(environment, planned, known).items():
         yield Pinned(environment.project, environment.backend, task, verdict)

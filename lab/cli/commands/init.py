@@ -16,18 +16,25 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from lab.cli.arguments import Flag, Switch
-from lab.cli.values import text, whole
+from lab.cli.param_types import text, whole
 from lab.config import parse_cluster
 from lab.config.schema import FILE as SCHEMA
-from lab.console import say
+from lab.console import notify
 from lab.errors import InputError
-from lab.gpu import Gpu, Inventory, survey
+from lab.gpu import Gpu, Inventory, read_host
 from lab.outputs import check_output
-from lab.placement.config_generator import Wishes, check_name, found, name_from, propose, summary
+from lab.placement.config_generator import (
+    Options,
+    check_name,
+    describe_host,
+    generate,
+    name_from,
+    summary,
+)
 from lab.placement.place import place
 from lab.render import write
 from lab.run.project import DEFAULT_CLUSTER, SCRIPTS
-from lab.task.text import short
+from lab.task.protocol.text import short
 
 _AUTO: Final = "auto"
 _NONE: Final = "none"
@@ -72,9 +79,9 @@ def command(
     chosen = name_from(path.absolute().parent.name) if name is None else check_name(name)
     inventory = _inventory(gpus)
     for notice in inventory.notices:
-        say(notice)
-    wishes = Wishes(workers, ps, nodes)
-    text = propose(inventory, chosen, wishes, schema=_schema(path))
+        notify(notice)
+    options = Options(workers, ps, nodes)
+    text = generate(inventory, chosen, options, schema=_schema(path))
     # What is handed out is valid and fits: the same checks as for a file that somebody typed.
     place(parse_cluster(text.encode(), str(path)), inventory)
     box = "this box" if isinstance(gpus, str) else "that box"
@@ -82,15 +89,15 @@ def command(
         sys.stdout.write(text)
         return
     write(path, text)
-    say(f"{box} has {found(inventory)}")
-    say(f"{output} is written: {chosen}, {summary(inventory, wishes)}")
-    _say_what_is_next(path, elsewhere=not isinstance(gpus, str))
+    notify(f"{box} has {describe_host(inventory)}")
+    notify(f"{output} is written: {chosen}, {summary(inventory, options)}")
+    _report_next_steps(path, elsewhere=not isinstance(gpus, str))
 
 
 def _inventory(gpus: str | int) -> Inventory:
     if isinstance(gpus, int):
         return Inventory("index", tuple(Gpu(i, str(i)) for i in range(gpus)), None, None)
-    here = survey() if gpus == _AUTO else None
+    here = read_host() if gpus == _AUTO else None
     if here is not None:
         return here
     return Inventory("none", (), os.cpu_count(), None)
@@ -114,7 +121,7 @@ def _schema(path: Path) -> str | None:
     return Path(os.path.relpath(SCHEMA, folder)).as_posix()
 
 
-def _say_what_is_next(path: Path, *, elsewhere: bool) -> None:
+def _report_next_steps(path: Path, *, elsewhere: bool) -> None:
     named = "" if str(path) == DEFAULT_CLUSTER else f" --cluster {shlex.quote(str(path))}"
     folders = path.absolute().parents
     if not any((folder / SCRIPTS).is_dir() for folder in folders):
@@ -124,8 +131,8 @@ def _say_what_is_next(path: Path, *, elsewhere: bool) -> None:
             how = f"bring lab's with `cp -r {shlex.quote(str(shipped))} {here}`"
         else:
             how = f"copy {SCRIPTS}/ out of lab's repository to {here}"
-        say(f"no {SCRIPTS}/ with the programs is beside it or above it yet; {how}")
+        notify(f"no {SCRIPTS}/ with the programs is beside it or above it yet; {how}")
     if elsewhere:
-        say(f"render it for that box with `lab render --gpus index{named}`")
+        notify(f"render it for that box with `lab render --gpus index{named}`")
     else:
-        say(f"train with `lab run async --epochs 2{named}`")
+        notify(f"train with `lab run async --epochs 2{named}`")

@@ -13,24 +13,26 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
-from lab.cli.arguments import Flag, Switch, Word
+from lab.cli.arguments import Argument, Flag, Switch
+from lab.cli.durations import point_in_time
 from lab.cli.options import EnvironmentName, RunsDir
-from lab.cli.times import moment
-from lab.cli.values import count
-from lab.console import say
+from lab.cli.param_types import count
+from lab.console import notify
 from lab.errors import InputError
-from lab.run.printed import lines_of, prefixed, readable, tensorflow_notice
+from lab.run.program_output import lines_of, prefixed, readable, tensorflow_notice
 from lab.run.store import RunDir, find_run, runs_dir
 from lab.service.environments import check_tasks, find_environment
-from lab.task.echo import TensorFlowLines
-from lab.task.text import visible
+from lab.task.agent.echo import TensorFlowLines
+from lab.task.protocol.text import visible
 
 
 def command(
     *,
     run: Annotated[
         str | None,
-        Word("a run's id, a unique beginning of it, or last (default: the environment's tasks)"),
+        Argument(
+            "a run's id, a unique beginning of it, or last (default: the environment's tasks)"
+        ),
     ] = None,
     task: Annotated[
         str | None, Flag("one task, or several with commas (default: all)", shows="TASK")
@@ -38,11 +40,14 @@ def command(
     tensorflow: Annotated[bool, Switch("of a run: TensorFlow's own lines, too")] = False,
     follow: Annotated[bool, Switch("of an environment: go on until Ctrl-C", short="-f")] = False,
     tail: Annotated[
-        int | None, Flag("only so many last lines of each task", count, shows="N", short="-n")
+        int | None, Flag("only the last N lines of each task", count, shows="N", short="-n")
     ] = None,
     since: Annotated[
         float | None,
-        Flag("of an environment: lines since then: 10m, 1h30m, 14:05, 2026-11-21T14:05", moment),
+        Flag(
+            "of an environment: lines since then: 10m, 1h30m, 14:05, 2026-11-21T14:05",
+            point_in_time,
+        ),
     ] = None,
     name: EnvironmentName = None,
     runs_dir_: RunsDir = None,
@@ -82,14 +87,16 @@ def _of_run(run: RunDir, given: str | None, tail: int | None, *, tensorflow: boo
         for line in shown(task) if tail is None else deque(shown(task), tail):
             print(prefixed(task, width, readable(line)))
     if found[True] and not tensorflow:
-        say(tensorflow_notice(run.run_id))
+        notify(tensorflow_notice(run.run_id))
     elif not found:
-        say(f"no program of run {run.run_id} printed a line; `lab show {run.run_id}` has its table")
+        notify(
+            f"no program of run {run.run_id} printed a line; `lab show {run.run_id}` has its table"
+        )
     if not info.state.ended:
-        say(f"run {run.run_id} has not ended: `lab attach {run.run_id}` collects the rest")
+        notify(f"run {run.run_id} has not ended: `lab attach {run.run_id}` collects the rest")
 
 
 def _tasks(given: str | None, there: Sequence[str], where: str) -> list[str]:
-    wanted = list(there) if given is None else [word.strip() for word in given.split(",")]
+    wanted = list(there) if given is None else [argument.strip() for argument in given.split(",")]
     check_tasks(wanted, there, where)
     return wanted

@@ -10,9 +10,9 @@ Examples:
 from __future__ import annotations
 
 from lab.backends import Environment
-from lab.backends.choose import backends, everything
+from lab.backends.selection import backends, list_all
 from lab.cli.options import AsJson
-from lab.console import print_json, say
+from lab.console import notify, print_json
 from lab.errors import LabError
 from lab.run.tables import show, table_of
 
@@ -20,7 +20,7 @@ from lab.run.tables import show, table_of
 def command(*, json: AsJson = False) -> None:
     """List the environments that are up, and what is left of others."""
     rows = []
-    for environment in everything(backends()):
+    for environment in list_all(backends()):
         tasks = environment.tasks()
         rows.append(
             {
@@ -35,7 +35,7 @@ def command(*, json: AsJson = False) -> None:
     if json:
         print_json(rows)
     elif not rows:
-        say("no environment is up; boot one with `lab up`")
+        notify("no environment is up; boot one with `lab up`")
     else:
         cells = [
             (

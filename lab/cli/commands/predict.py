@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
 
-from lab.cli.arguments import Flag, Switch, Word
+from lab.cli.arguments import Argument, Flag, Switch
 from lab.cli.options import AsJson, Force, RunsDir
-from lab.cli.values import count as whole
-from lab.console import print_json, say
+from lab.cli.param_types import count as whole
+from lab.console import notify, print_json
 from lab.errors import InputError
 from lab.run.store import find_run, runs_dir
-from lab.task.text import visible
+from lab.task.protocol.text import visible
 
 if TYPE_CHECKING:
     from lab.service.predict import PicturePrediction, TestSetPrediction
@@ -37,9 +37,9 @@ def up_to_a_hundred(raw: str) -> int:
 
 def command(  # longer than 60 lines: the parameters are the command line
     *,
-    run: Annotated[str, Word("a run's id, a unique beginning of it, or last")],
+    run: Annotated[str, Argument("a run's id, a unique beginning of it, or last")],
     image: Annotated[
-        str | None, Word("a PNG of your own with one digit on it, of any size (default: none)")
+        str | None, Argument("a PNG of your own with one digit on it, of any size (default: none)")
     ] = None,
     count: Annotated[
         int | None, Flag("images of the test set to show (default: 24)", up_to_a_hundred)
@@ -91,7 +91,7 @@ def command(  # longer than 60 lines: the parameters are the command line
         force=force,
     )
     if found.mismatch:
-        say(found.mismatch)
+        notify(found.mismatch)
     if json:
         print_json(found.to_json())
     else:
@@ -108,7 +108,7 @@ def _show_picture(found: PicturePrediction) -> None:
         Text(),
     )
     screen.picture(found.image, found.probabilities)
-    say(f"what the model saw: {found.output}")
+    notify(f"what the model saw: {found.output}")
 
 
 def _show_test_set(found: TestSetPrediction) -> None:
@@ -125,6 +125,6 @@ def _show_test_set(found: TestSetPrediction) -> None:
     )
     if found.answers:
         screen.digits(list(found.answers.values()), list(found.answers))
-        say(f"{len(found.answers)} digits: {found.output}")
+        notify(f"{len(found.answers)} digits: {found.output}")
     else:
-        say("the model takes no image for another digit: there is nothing to show")
+        notify("the model takes no image for another digit: there is nothing to show")

@@ -13,22 +13,22 @@ from dataclasses import asdict, replace
 from typing import Annotated
 
 from lab.backends import TaskInfo
-from lab.cli.arguments import Word
+from lab.cli.arguments import Argument
 from lab.cli.options import AsJson
 from lab.console import print_json
+from lab.run.discovery import statuses_of
 from lab.run.lifecycle import explain
-from lab.run.standing import GONE
+from lab.run.status import GONE
 from lab.run.tables import show, table_of
-from lab.run.whereabouts import statuses_of
 from lab.service.environments import find_environment
 from lab.task.protocol import TaskStatus
-from lab.task.states import Cause, State
+from lab.task.protocol.states import Cause, State
 
 
 def command(
     *,
     name: Annotated[
-        str | None, Word("the environment (default: the one of ./cluster.yaml)")
+        str | None, Argument("the environment (default: the one of ./cluster.yaml)")
     ] = None,
     json: AsJson = False,
 ) -> None:

@@ -17,46 +17,46 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from lab.backends.choose import AUTO
-from lab.cli.arguments import Flag, Rest, Switch
+from lab.backends.selection import AUTO
+from lab.cli.arguments import Flag, ProgramArguments, Switch
 from lab.cli.options import (
+    ClusterArgument,
     ClusterFile,
-    ClusterWord,
     Explain,
     Force,
     GpuMode,
     Strict,
     Tensorflow,
 )
-from lab.cli.values import text
+from lab.cli.param_types import text
 from lab.config import load_cluster
-from lab.console import say
+from lab.console import notify
 from lab.errors import InputError, LabError
-from lab.figures import is_svg
 from lab.outputs import check_output
 from lab.placement.plan import Plan, PlannedRun
+from lab.plots import is_svg
 from lab.render import (
     is_rendered,
-    override_of,
     planned_run,
     recorded,
     render_file,
     render_plan,
+    run_override,
     stale_diff,
-    tensorflow_of,
+    tensorflow_version,
     write,
 )
 from lab.run.project import cluster_path
 from lab.service.planning import make_plan
-from lab.task.experiments import EXPERIMENTS
-from lab.task.faults import parse
-from lab.task.text import short
+from lab.task.protocol.experiments import EXPERIMENTS
+from lab.task.protocol.faults import parse
+from lab.task.protocol.text import short
 from lab.tf_versions import CURRENT, IMAGES
 
 
 def command(  # longer than 60 lines: the parameters are the command line
     *,
-    file: ClusterWord = None,
+    file: ClusterArgument = None,
     cluster: ClusterFile = None,
     check: Annotated[
         bool, Switch("write nothing; exit 1 and a diff when the file is stale")
@@ -81,17 +81,19 @@ def command(  # longer than 60 lines: the parameters are the command line
         ),
     ] = None,
     rest: Annotated[
-        tuple[str, ...], Rest("flags of that experiment, behind --", verbatim=True)
+        tuple[str, ...], ProgramArguments("flags of that experiment, behind --", verbatim=True)
     ] = (),
 ) -> None:
     """Render the description as a compose file."""
     path = cluster_path(cluster, file)
-    override = override_of(run, rest)
+    override = run_override(run, rest)
     others = {"--explain": explain, "--strict": strict, "--picture": picture is not None}
     if check and any(others.values()):
         # Whether a file is stale must not depend on who uses the box at the moment.
-        word = next(word for word, given in others.items() if given)
-        raise InputError(f"--check only compares: {word} means nothing to it", f"leave out {word}")
+        argument = next(name for name, given in others.items() if given)
+        raise InputError(
+            f"--check only compares: {argument} means nothing to it", f"leave out {argument}"
+        )
     if check:
         _check(path, Path(output), gpus, tensorflow, override)
         return
@@ -103,13 +105,13 @@ def command(  # longer than 60 lines: the parameters are the command line
             raise InputError("--picture and --output name the same file", "name another file")
     described = load_cluster(path)
     trained = planned_run(described, override)
-    version = tensorflow_of(trained, tensorflow, CURRENT.tensorflow)
-    reasons = say if explain else None
+    version = tensorflow_version(trained, tensorflow, CURRENT.tensorflow)
+    reasons = notify if explain else None
     planned = make_plan(described, gpus, tensorflow=version, explain=reasons)
-    planned.report_warnings(say, strict=strict)
+    planned.report_warnings(notify, strict=strict)
     for fault in trained.faults if trained else ():
         if parse(fault).kind.on_network:
-            say(f"warning: fault {fault} needs a client: `docker compose up` leaves it out")
+            notify(f"warning: fault {fault} needs a client: `docker compose up` leaves it out")
     if picture is not None:
         _draw(planned.plan, trained, Path(picture))
     if output == "-":
@@ -119,18 +121,18 @@ def command(  # longer than 60 lines: the parameters are the command line
         text = render_plan(planned.plan, path, trained, override, relative_to=target.parent)
         write(target, text)
         trains = f"; it trains {trained.arguments[0]}" if trained else ""
-        say(f"{output} is written; boot it with {_boot_command(target)}{trains}")
+        notify(f"{output} is written; boot it with {_boot_command(target)}{trains}")
 
 
 def _draw(plan: Plan, run: PlannedRun | None, picture: Path) -> None:
     # Imported here: matplotlib costs a second, and only a picture needs it.
-    from lab.figures.cluster import draw_shape  # noqa: PLC0415
-    from lab.figures.shape import of_plan  # noqa: PLC0415
-    from lab.figures.style import svg  # noqa: PLC0415
+    from lab.plots.cluster import draw_shape  # noqa: PLC0415
+    from lab.plots.shape import of_plan  # noqa: PLC0415
+    from lab.plots.style import svg  # noqa: PLC0415
 
     experiment = EXPERIMENTS[run.arguments[0]] if run else None
     write(picture, svg(draw_shape(of_plan(plan, experiment))).decode(), "--picture")
-    say(f"{short(str(picture))} is drawn")
+    notify(f"{short(str(picture))} is drawn")
 
 
 def _boot_command(file: Path) -> str:
@@ -154,4 +156,4 @@ def _check(path: Path, output: Path, gpus: str, tensorflow: str | None, override
     if diff:
         sys.stdout.write(diff)
         raise LabError(f"{output} is stale", f"write it anew with `lab render {path}`")
-    say(f"{output} is up to date")
+    notify(f"{output} is up to date")

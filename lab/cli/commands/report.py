@@ -16,18 +16,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from lab.backends.choose import backends
-from lab.cli.arguments import Flag, Words
+from lab.backends.selection import backends
+from lab.cli.arguments import Arguments, Flag
 from lab.cli.options import AsJson, Force, RunsDir
-from lab.console import print_json, say
-from lab.run.standing import Volumes
+from lab.console import notify, print_json
+from lab.run.status import StatusProber
 from lab.run.store import find_run, runs_dir
 
 
 def command(
     *,
     runs: Annotated[
-        tuple[str, ...], Words("runs' ids, unique beginnings of them, or last", shows="RUN")
+        tuple[str, ...], Arguments("runs' ids, unique beginnings of them, or last", shows="RUN")
     ],
     output: Annotated[
         str | None,
@@ -44,17 +44,17 @@ def command(
     runs_dir_: RunsDir = None,
 ) -> None:
     """Write one page with the figures and tables of one run, or of several side by side."""
-    home = runs_dir(runs_dir_)
-    found = {run.run_id: run for run in (find_run(word, home) for word in runs)}
+    store = runs_dir(runs_dir_)
+    found = {run.run_id: run for run in (find_run(argument, store) for argument in runs)}
     wanted = list(found.values())
     # Imported here: matplotlib and pandas cost a second, and a refusal needs none of them.
-    from lab.report.build import make, places  # noqa: PLC0415
-    from lab.report.data import read_runs  # noqa: PLC0415
+    from lab.report.build import build, output_paths  # noqa: PLC0415
+    from lab.report.loader import read_runs  # noqa: PLC0415
     from lab.report.verdicts import read_verdicts  # noqa: PLC0415
 
-    where = places([run.path for run in wanted], output, home, force=force)
+    where = output_paths([run.path for run in wanted], output, store, force=force)
     judged = read_verdicts(Path(verdicts)) if verdicts is not None else None
-    page, figures = make(read_runs(wanted, Volumes(backends), say), judged, where, say)
+    page, figures = build(read_runs(wanted, StatusProber(backends), notify), judged, where, notify)
     if json:
         print_json({"report": str(page), "figures": [str(file) for file in figures]})
     else:

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from rich.text import Text
 
-from lab.backends.choose import AUTO
-from lab.cli.arguments import Flag, Switch, Word
+from lab.backends.selection import AUTO
+from lab.cli.arguments import Argument, Flag, Switch
 from lab.cli.options import BackendName, GpuMode, RunsDir
-from lab.cli.values import one_of, whole
-from lab.console import print_json, say
+from lab.cli.param_types import one_of, whole
+from lab.console import notify, print_json
 from lab.errors import InputError, InterruptError, LabError
 from lab.reproduce.claims import ALL, GROUPS, NAMES, Source, load
 from lab.run.store import RunDir, find_run, runs_dir
@@ -34,8 +34,8 @@ from lab.run.tables import show
 from lab.service.batches import run_batches
 from lab.service.planning import Project
 from lab.service.reproduce import ReproduceOptions, plan_reproduction
-from lab.task.experiments import MAX_SEED
-from lab.task.text import visible
+from lab.task.protocol.experiments import MAX_SEED
+from lab.task.protocol.text import visible
 
 if TYPE_CHECKING:
     from lab.service.evaluation import Evaluation
@@ -56,7 +56,7 @@ def _runs(raw: str) -> tuple[str, ...]:
 def command(  # longer than 60 lines: the parameters are the command line
     *,
     name: Annotated[
-        str, Word(f"what is reproduced: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))
+        str, Argument(f"what is reproduced: {', '.join(NAMES)} or all", one_of(*NAMES, ALL))
     ],
     repeats: Annotated[
         int | None,
@@ -90,15 +90,17 @@ def command(  # longer than 60 lines: the parameters are the command line
     runs_dir_: RunsDir = None,
 ) -> None:
     """Train what a source tells of, and judge each of its claims."""
-    home = runs_dir(runs_dir_)
+    store = runs_dir(runs_dir_)
     sources = [load(each) for each in (NAMES if name == ALL else (name,))]
     if runs is not None:
         for flag, given in (("--repeats", repeats), ("--quick", quick or None), ("--seed", seed)):
             if given is not None:
                 raise InputError(f"{flag} is for runs to be made", "leave it out, or --runs")
-        found = [_find(each, home) for each in runs]
+        found = [_find(each, store) for each in runs]
         several = list({run.path.resolve(): run for run in found}.values())  # each counts once
-        _finish([_evaluate(each, several, home, strict=name != ALL) for each in sources], json=json)
+        _finish(
+            [_evaluate(each, several, store, strict=name != ALL) for each in sources], json=json
+        )
         return
     options = ReproduceOptions(
         backend, gpus, repeats or _REPEATS, 1 if seed is None else seed, quick
@@ -106,11 +108,11 @@ def command(  # longer than 60 lines: the parameters are the command line
     project = Project.load(cluster or _DESCRIPTION)
     evaluations = []
     for source in sources:
-        batches = plan_reproduction(options, source, project, home, say)
-        outcome = run_batches(batches, home, say)
+        batches = plan_reproduction(options, source, project, store, notify)
+        outcome = run_batches(batches, store, notify)
         begun = [run for run in outcome.begun if run.path.is_dir()]  # others did not start
         if begun:
-            evaluations.append(_evaluate(source, begun, home))
+            evaluations.append(_evaluate(source, begun, store))
         if outcome.stopped is None:
             continue
         _show(evaluations, json=json)
@@ -149,7 +151,7 @@ def _evaluate(
 
     found = evaluate(source, runs, strict=strict)
     try:
-        say(f"{source.name}: {found.save(runs_dir)}")
+        notify(f"{source.name}: {found.save(runs_dir)}")
     except LabError:
         _show([found], json=False)
         raise

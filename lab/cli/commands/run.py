@@ -19,28 +19,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from lab.backends.choose import AUTO
-from lab.cli.arguments import Flag, Rest, Switch, Word
+from lab.backends.selection import AUTO
+from lab.cli.arguments import Argument, Flag, ProgramArguments, Switch
+from lab.cli.durations import duration
 from lab.cli.options import BackendName, ClusterFile, Explain, GpuMode, RunsDir, Share, Strict
 from lab.cli.output import print_summary
-from lab.cli.times import duration
-from lab.cli.values import one_of
+from lab.cli.param_types import one_of
 from lab.config.start_schedule import parse_start
-from lab.console import say
+from lab.console import notify
 from lab.errors import InterruptError
-from lab.run.faulting import asked
+from lab.run.fault_injection import parse_faults
 from lab.run.program import names_a_program
 from lab.run.store import runs_dir
 from lab.run.summarize import summarize
-from lab.run.view import followed
+from lab.run.view import followed_view
 from lab.service.outcome import check_succeeded
 from lab.service.planning import Project
 from lab.service.run import RunInterruptedError, RunOptions, execute, prepare_run
-from lab.task.experiments import EXPERIMENTS, ProgramFlag
-from lab.task.faults import Fault
-from lab.task.policy import Policy, parse_policy
 from lab.task.protocol import STALL_S, RunSpec
-from lab.tf_versions import CURRENT, HERITAGE, IMAGES
+from lab.task.protocol.experiments import EXPERIMENTS, ProgramFlag
+from lab.task.protocol.faults import Fault
+from lab.task.protocol.policy import Policy, parse_policy
+from lab.tf_versions import CURRENT, IMAGES, TF1
 
 
 def program_flags(experiment: str | None) -> Mapping[str, ProgramFlag]:
@@ -56,7 +56,7 @@ def command(  # longer than 60 lines: the parameters are the command line
     *,
     experiment: Annotated[
         str,
-        Word(
+        Argument(
             "an experiment (`lab experiments` lists them), or the path of your own program",
             shows="EXPERIMENT|PROGRAM",
         ),
@@ -102,7 +102,9 @@ def command(  # longer than 60 lines: the parameters are the command line
     fault: Annotated[
         tuple[Fault, ...] | None,
         Flag(
-            "what is done to it: kill worker-1 after 500 steps; cut:5s tf2", asked, shows="FAULTS"
+            "what is done to it: kill worker-1 after 500 steps; cut:5s tf2",
+            parse_faults,
+            shows="FAULTS",
         ),
     ] = None,
     listing: Annotated[
@@ -117,7 +119,7 @@ def command(  # longer than 60 lines: the parameters are the command line
     tensorflow: Annotated[
         str | None,
         Flag(
-            f"of your own program: {CURRENT.tensorflow}, or {HERITAGE.tensorflow} with Estimator",
+            f"of your own program: {CURRENT.tensorflow}, or {TF1.tensorflow} with Estimator",
             one_of(*IMAGES),
             shows="VERSION",
         ),
@@ -128,7 +130,8 @@ def command(  # longer than 60 lines: the parameters are the command line
     json: Annotated[bool, Switch("print the summary as the last line of stdout")] = False,
     runs_dir_: RunsDir = None,
     rest: Annotated[
-        tuple[str, ...], Rest("flags of the programs, see `lab experiments`", program_flags)
+        tuple[str, ...],
+        ProgramArguments("flags of the programs, see `lab experiments`", program_flags),
     ] = (),
 ) -> None:
     """Train an experiment from its start to its end."""
@@ -158,9 +161,9 @@ def command(  # longer than 60 lines: the parameters are the command line
         tensorflow=tensorflow,
         resume=resume,
     )
-    prepared = prepare_run(options, Project.load(cluster), runs_dir(runs_dir_), say=say)
+    prepared = prepare_run(options, Project.load(cluster), runs_dir(runs_dir_), notify=notify)
     try:
-        run, summary = execute(prepared, view=followed, say=say)
+        run, summary = execute(prepared, view=followed_view, notify=notify)
     except RunInterruptedError as interrupt:
         run = interrupt.run
         print_summary(summarize(run), json=json)
@@ -168,8 +171,8 @@ def command(  # longer than 60 lines: the parameters are the command line
             f"run {run.run_id} was interrupted", f"see it again with `lab show {run.run_id}`"
         ) from None
     if detach:
-        say(f"run {run.run_id} goes on; follow it with `lab attach {run.run_id}`")
+        notify(f"run {run.run_id} goes on; follow it with `lab attach {run.run_id}`")
         print(summary.to_json() if json else run.run_id)
         return
     print_summary(summary, json=json)
-    check_succeeded(run, summary, say)
+    check_succeeded(run, summary, notify)

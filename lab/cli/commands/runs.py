@@ -12,15 +12,15 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from lab.backends.choose import backends
+from lab.backends.selection import backends
 from lab.cli.options import AsJson, RunsDir
-from lab.console import print_json, say
+from lab.console import notify, print_json
 from lab.errors import LabError
-from lab.run.standing import Ask, Volumes, told
+from lab.run.status import Probe, StatusProber, status_or_warn
 from lab.run.store import RunDir, all_runs, runs_dir
 from lab.run.summary import read_summary
 from lab.run.tables import Cell, show, state_cell, table_of
-from lab.task.text import visible
+from lab.task.protocol.text import visible
 
 DAMAGED: Final = "damaged"
 """The state of a run whose files cannot be read; no run of the protocol has it."""
@@ -30,10 +30,10 @@ _COLUMNS = ("run", "experiment", "backend", "state", ">global step", ">accuracy"
 
 def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
     """List the runs at home, the newest last."""
-    home = runs_dir(runs_dir_)
-    ask = Volumes(backends)
+    store = runs_dir(runs_dir_)
+    ask = StatusProber(backends)
     rows = []
-    for run in all_runs(home):
+    for run in all_runs(store):
         try:
             rows.append(_row(run, ask))
         except (LabError, OSError) as error:  # one that is damaged hides no other
@@ -41,16 +41,16 @@ def command(*, json: AsJson = False, runs_dir_: RunsDir = None) -> None:
     if json:
         print_json(rows)
     elif not rows:
-        say(f"no run in {home}; start one with `lab run async`")
+        notify(f"no run in {store}; start one with `lab run async`")
     else:
         show(table_of(_COLUMNS, map(_cells, rows)))
         for row in rows:
             if row["note"]:
-                say(f"run {visible(str(row['run_id']))} {row['state']}: {row['note']}")
+                notify(f"run {visible(str(row['run_id']))} {row['state']}: {row['note']}")
 
 
-def _row(run: RunDir, ask: Ask) -> dict[str, object]:
-    found = told(run, ask, say)
+def _row(run: RunDir, ask: Probe) -> dict[str, object]:
+    found = status_or_warn(run, ask, notify)
     info = found.info
     summary = read_summary(run.summary_path)
     return {

@@ -13,14 +13,14 @@ import os
 import sys
 from typing import Annotated
 
-from lab.cli.arguments import Word
+from lab.cli.arguments import Argument
 from lab.cli.options import EnvironmentName
 from lab.service.environments import check_tasks, find_environment
 
 
 def command(
     *,
-    task: Annotated[str, Word("a task, such as worker-0")],
+    task: Annotated[str, Argument("a task, such as worker-0")],
     name: EnvironmentName = None,
 ) -> None:
     """Become a shell in the task's place."""

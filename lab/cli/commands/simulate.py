@@ -17,10 +17,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
 
 from lab import units as sizes
-from lab.cli.arguments import Flag, Word
+from lab.cli.arguments import Argument, Flag
 from lab.cli.options import AsJson
-from lab.cli.values import one_of, whole
-from lab.console import print_json, say
+from lab.cli.param_types import one_of, whole
+from lab.console import notify, print_json
 from lab.errors import InputError
 from lab.formatting import percent
 from lab.formatting import rate as rounded
@@ -78,7 +78,9 @@ def duration(raw: str) -> float:
 
 def command(  # longer than 60 lines: the parameters are the command line
     *,
-    way: Annotated[str, Word("async, sync or multiworker", one_of("async", "sync", "multiworker"))],
+    way: Annotated[
+        str, Argument("async, sync or multiworker", one_of("async", "sync", "multiworker"))
+    ],
     workers: Annotated[
         tuple[int, ...] | None,
         Flag("how many workers: 1,8,64 (default: 1,2,4,8)", up_to(MOST_WORKERS), shows="COUNTS"),
@@ -145,7 +147,7 @@ def command(  # longer than 60 lines: the parameters are the command line
         return
     rows = [_cells(row) for row in simulation.rows]
     show(table_of(list(rows[0]), [list(row.values()) for row in rows]))
-    say("predicted, not measured: docs/scaling.md tells from what, and how far off it can be")
+    notify("predicted, not measured: docs/scaling.md tells from what, and how far off it can be")
 
 
 def _cells(row: Row) -> dict[str, str]:

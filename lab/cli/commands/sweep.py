@@ -17,13 +17,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
-from lab.backends.choose import AUTO
-from lab.cli.arguments import Flag, Rest, Switch, Word
+from lab.backends.selection import AUTO
+from lab.cli.arguments import Argument, Flag, ProgramArguments, Switch
 from lab.cli.commands.run import program_flags
+from lab.cli.durations import duration
 from lab.cli.options import BackendName, ClusterFile, Force, GpuMode, RunsDir
-from lab.cli.times import duration
-from lab.cli.values import whole
-from lab.console import print_json, say
+from lab.cli.param_types import whole
+from lab.console import notify, print_json
 from lab.errors import InterruptError, LabError
 from lab.outputs import check_output, write_output
 from lab.run.store import runs_dir
@@ -42,7 +42,7 @@ MOST: Final = 1000
 
 def command(
     *,
-    experiment: Annotated[str, Word("an experiment (`lab experiments` lists them)")],
+    experiment: Annotated[str, Argument("an experiment (`lab experiments` lists them)")],
     over: Annotated[
         Mapping[str, tuple[str, ...]],
         Flag("what is varied: workers=1,2,4; learning_rate=0.1,1", parse_over, shows="QUANTITIES"),
@@ -62,18 +62,19 @@ def command(
     json: Annotated[bool, Switch("print all figures as JSON on stdout")] = False,
     runs_dir_: RunsDir = None,
     rest: Annotated[
-        tuple[str, ...], Rest("flags of the programs, see `lab experiments`", program_flags)
+        tuple[str, ...],
+        ProgramArguments("flags of the programs, see `lab experiments`", program_flags),
     ] = (),
 ) -> None:
     """Run an experiment at every point of a grid, and say what follows from what."""
     project = Project.load(cluster)
     if csv is not None:
         check_output("--csv", Path(csv), _is_table, force=force)
-    home = runs_dir(runs_dir_)
+    store = runs_dir(runs_dir_)
     spec = RunSpec(experiment, args=rest, stall_s=stall)
     each = RunOptions(spec=spec, backend=backend, gpus=gpus)
-    batches = plan_sweep(SweepOptions(each, over, repeats), project, home, say)
-    outcome = run_batches(batches, home, say)
+    batches = plan_sweep(SweepOptions(each, over, repeats), project, store, notify)
+    outcome = run_batches(batches, store, notify)
     try:
         if outcome.results:
             _show(outcome.results, next(iter(over)), json=json, csv=csv)
@@ -97,7 +98,7 @@ def _is_table(begin: bytes) -> bool:
 def _show(results: Sequence[RunResult], along: str, *, json: bool, csv: str | None) -> None:
     """Print the tables, and write the file that was asked for."""
     # SciPy costs a second: only where something is to be counted.
-    from lab.sweep.figures import means, trends  # noqa: PLC0415
+    from lab.sweep.statistics import means, trends  # noqa: PLC0415
     from lab.sweep.view import as_csv, as_json, settings_table, trends_table  # noqa: PLC0415
 
     settings, found = means(results), list(trends(results, along))

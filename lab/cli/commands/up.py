@@ -9,8 +9,8 @@ Examples:
 
 from __future__ import annotations
 
-from lab.backends.choose import AUTO, backends, check_hearing
-from lab.backends.proof import boot
+from lab.backends.gpu_verification import boot
+from lab.backends.selection import AUTO, backends, require_agents
 from lab.cli.options import (
     BackendName,
     ClusterFile,
@@ -21,7 +21,7 @@ from lab.cli.options import (
     Strict,
     Tensorflow,
 )
-from lab.console import say
+from lab.console import notify
 from lab.run.store import runs_dir
 from lab.service.planning import Project, make_plan
 from lab.service.target import find_target
@@ -45,7 +45,7 @@ def command(
         project.cluster,
         gpus,
         tensorflow=tensorflow or CURRENT.tensorflow,
-        explain=say if explain else None,
+        explain=notify if explain else None,
     )
     name = planned.plan.name
     target = find_target(
@@ -54,16 +54,16 @@ def command(
         project,
         backends(),
         runs_dir(runs_dir_),
-        say=say,
+        notify=notify,
         strict=strict,
         share=share,
     )
     if target.found is not None:
-        check_hearing(name, target.found.tasks())
-        say(f"environment {name!r} is up already; train with `lab run async`")
+        require_agents(name, target.found.tasks())
+        notify(f"environment {name!r} is up already; train with `lab run async`")
         return
-    environment = boot(target.backend, target.plan, root=target.root, say=say, share=share)
-    say(
+    environment = boot(target.backend, target.plan, root=target.root, notify=notify, share=share)
+    notify(
         f"environment {environment.project!r} is up with {len(environment.tasks())} tasks;"
         " train with `lab run async`, remove it with `lab down`"
     )

@@ -15,42 +15,42 @@ from typing import Final
 _RUN: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,80}")
 _ENVIRONMENT: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 _JOB: Final = re.compile(r"[a-z]{1,31}")
-_DESCRIPTION_BYTES: Final = 1 << 16
-_MOST: Final = 1000
+_MAX_CONFIG_BYTES: Final = 1 << 16
+_MAX_NAMES: Final = 1000
 """The maximum number of names of a kind."""
 
 
-def answer(kind: str) -> list[str]:
+def names_of(kind: str) -> list[str]:
     """The names of a kind that can stand on the command line now; none of an unknown kind."""
-    found = KINDS.get(kind)
+    found = SOURCES.get(kind)
     return list(found()) if found else []
 
 
 def _runs() -> list[str]:
     """The collected runs, the newest first: their names begin with their time."""
-    home = Path(os.environ.get("LAB_RUNS_DIR") or "runs")
-    names = sorted((name for name in _names(home) if _RUN.fullmatch(name)), reverse=True)
-    runs = [name for name in names[:_MOST] if (home / name / "run.json").is_file()]
+    store = Path(os.environ.get("LAB_RUNS_DIR") or "runs")
+    names = sorted((name for name in _names(store) if _RUN.fullmatch(name)), reverse=True)
+    runs = [name for name in names[:_MAX_NAMES] if (store / name / "run.json").is_file()]
     return ["last", *runs] if runs else []
 
 
 def _tasks() -> Iterator[str]:
     """The tasks of the config in this directory."""
-    jobs = _description(Path("cluster.yaml")).get("jobs")
+    jobs = _load_config(Path("cluster.yaml")).get("jobs")
     for name, job in (jobs if isinstance(jobs, dict) else {}).items():
         on = job.get("on") if isinstance(job, dict) else None
         if isinstance(on, list) and isinstance(name, str) and _JOB.fullmatch(name):
-            yield from (f"{name}-{index}" for index in range(min(len(on), _MOST)))
+            yield from (f"{name}-{index}" for index in range(min(len(on), _MAX_NAMES)))
 
 
 def _environments() -> list[str]:
     """The environments of processes, and those that the configs in this directory name."""
     state = os.environ.get("LAB_STATE")
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    base = (Path(state) if state else Path(home) / "lab") / "local"
+    store = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    base = (Path(state) if state else Path(store) / "lab") / "local"
     names = {name for name in _names(base) if (base / name / "environment.json").is_file()}
     names |= {
-        str(_description(path).get("name"))
+        str(_load_config(path).get("name"))
         for path in [Path("cluster.yaml"), *sorted(Path("clusters").glob("*.yaml"))]
         if path.is_file()
     }
@@ -64,7 +64,7 @@ def _names(folder: Path) -> list[str]:
         return []
 
 
-def _description(path: Path) -> dict[object, object]:
+def _load_config(path: Path) -> dict[object, object]:
     """A description without its types and rules; empty where it cannot be read."""
     from ruamel.yaml import YAML  # noqa: PLC0415  (most answers need none of it)
     from ruamel.yaml.error import YAMLError  # noqa: PLC0415
@@ -72,13 +72,13 @@ def _description(path: Path) -> dict[object, object]:
     try:
         with path.open("rb") as file:
             # With `base` every scalar stays a text.
-            found = YAML(typ="base", pure=True).load(file.read(_DESCRIPTION_BYTES))
+            found = YAML(typ="base", pure=True).load(file.read(_MAX_CONFIG_BYTES))
     except (OSError, ValueError, RecursionError, YAMLError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-KINDS: Final[Mapping[str, Callable[[], list[str] | Iterator[str]]]] = {
+SOURCES: Final[Mapping[str, Callable[[], list[str] | Iterator[str]]]] = {
     "runs": _runs,
     "tasks": _tasks,
     "environments": _environments,

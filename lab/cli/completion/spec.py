@@ -6,17 +6,17 @@ import importlib
 from dataclasses import dataclass
 from typing import Final
 
-from lab.cli.arguments import Flag, Parameter, Rest, Word, Words, parameters
+from lab.cli.arguments import Argument, Arguments, Flag, Parameter, ProgramArguments, parameters
 from lab.cli.registry import COMMANDS
-from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol.experiments import EXPERIMENTS
 
 _SOURCES: Final = {"run": "runs", "runs": "runs", "task": "tasks", "name": "environments"}
 """From a parameter's name to the kind of what `lab __complete` answers for it."""
 
-_SEVERAL: Final = 10
+_MAX_ARGUMENTS: Final = 10
 """The number of arguments that are completed where a command takes any number of them."""
 
-_NEW: Final = frozenset({("init", "name")})
+_NEW_NAMES: Final = frozenset({("init", "name")})
 """Commands and their parameters that name what does not exist yet."""
 
 
@@ -87,9 +87,11 @@ def specs() -> list[CommandSpec]:
 
 def _command(name: str) -> CommandSpec:
     known = parameters(importlib.import_module(f"lab.cli.commands.{name}").command)
-    places = [each for each in known if isinstance(each.kind, Word)]
-    places += [each for each in known if isinstance(each.kind, Words) for _ in range(_SEVERAL)]
-    rests = [each.kind for each in known if isinstance(each.kind, Rest)]
+    places = [each for each in known if isinstance(each.kind, Argument)]
+    places += [
+        each for each in known if isinstance(each.kind, Arguments) for _ in range(_MAX_ARGUMENTS)
+    ]
+    rests = [each.kind for each in known if isinstance(each.kind, ProgramArguments)]
     options = {each.flag: _option(name, each) for each in known if each.is_flag}
     for rest in rests:
         for each in rest.flags(None).values():
@@ -118,11 +120,11 @@ def _value(command: str, parameter: Parameter) -> Value:
     if name == "experiment":
         # A program of one's own is named by its path.
         return Value(shows or "EXPERIMENT", tuple(EXPERIMENTS), files="PROGRAM" in shows)
-    words = getattr(kind.parse, "choices", ()) if isinstance(kind, Flag | Word) else ()
-    fixed = words or (command, name) in _NEW
+    arguments = getattr(kind.parse, "choices", ()) if isinstance(kind, Flag | Argument) else ()
+    fixed = arguments or (command, name) in _NEW_NAMES
     return Value(
         shows or name.upper(),
-        words,
+        arguments,
         "" if fixed else _SOURCES.get(name, ""),
         files=shows == "FILE",
         directories=shows == "DIR" or name.endswith("_dir"),

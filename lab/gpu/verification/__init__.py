@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lab.gpu.verification.check import GpuCheck, GpuStatus, check_gpus
 from lab.gpu.verification.evidence import NOTHING
-from lab.gpu.verification.observed import Sight
-from lab.gpu.verification.verdicts import Verdict, Word, verdict
+from lab.gpu.verification.observed import GpuView
 
-__all__ = ["NOTHING", "Sight", "Verdict", "Word", "verdict"]
+__all__ = ["NOTHING", "GpuCheck", "GpuStatus", "GpuView", "check_gpus"]

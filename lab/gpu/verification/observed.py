@@ -16,8 +16,8 @@ TENSORFLOW: Final = "TensorFlow"
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """What a task sees, as `lab.task.sight` tells it, and what the engine says of it.
+class GpuView:
+    """What a task sees, as `lab.task.probes.gpu_probe` tells it, and what the engine says of it.
 
     None means that this source cannot tell; `reasons` says why.
 
@@ -42,8 +42,8 @@ class Sight:
     engine: tuple[str, ...] | None = None
 
     @classmethod
-    def from_json(cls, text: str) -> Sight:
-        """Read what `lab.task.sight` has printed.
+    def from_json(cls, text: str) -> GpuView:
+        """Read what `lab.task.probes.gpu_probe` has printed.
 
         Raises:
             ValueError: It is no such text.
@@ -51,14 +51,14 @@ class Sight:
         import msgspec  # noqa: PLC0415  (only a boot reads views)
 
         try:
-            sight = msgspec.json.decode(text, type=cls)
+            gpu_view = msgspec.json.decode(text, type=cls)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise ValueError(f"no sight: {error}") from None
         # These two are not the task's own to report.
-        return replace(sight, isolated=False, engine=None)
+        return replace(gpu_view, isolated=False, engine=None)
 
     @classmethod
-    def untold(cls, why: str) -> Sight:
+    def untold(cls, why: str) -> GpuView:
         """Of a task that could not be asked."""
         return cls(reasons={ENVIRONMENT: why})
 

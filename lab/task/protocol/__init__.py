@@ -34,7 +34,7 @@ from lab.task.protocol.names import (
     task_names,
 )
 from lab.task.protocol.request import Request
-from lab.task.protocol.run_spec import Entry, RunSpec, nested
+from lab.task.protocol.run_spec import RunSpec, TaskProgram, nested
 from lab.task.protocol.status import Attempt, TaskStatus
 from lab.task.protocol.volume import Chunk, Volume
 
@@ -50,9 +50,9 @@ __all__ = [
     "Attempt",
     "Chunk",
     "ClusterSpec",
-    "Entry",
     "Request",
     "RunSpec",
+    "TaskProgram",
     "TaskStatus",
     "Volume",
     "chief_of",

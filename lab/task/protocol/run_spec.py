@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from lab.task.policy import OnFailure
 from lab.task.protocol.names import CLUSTER_FLAGS, STALL_S
+from lab.task.protocol.policy import OnFailure
 
 if TYPE_CHECKING:
-    from lab.task.experiments import Experiment
+    from lab.task.protocol.experiments import Experiment
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TaskProgram:
     """What one task starts, where each task has a program of its own.
 
     Attributes:
@@ -49,7 +49,7 @@ class RunSpec:
         gang: Whether all tasks start again together when one does.
         start: Task to the moment at which it starts, as `parse_when` reads it; a task that is not
             among them starts with the others.
-        faults: The faults to inject, a line each, as `lab.task.faults` reads them.
+        faults: The faults to inject, a line each, as `lab.task.protocol.faults` reads them.
         stall_s: Seconds without a new global step after which the run has failed; 0: no limit.
         ready_s: Seconds within which every program must be ready; 0: no limit.
         resumed_from: The run whose checkpoints it resumes from, or "".
@@ -63,7 +63,7 @@ class RunSpec:
     faithful: bool = False
     mend: bool = False
     cluster_flags: tuple[str, ...] = tuple(CLUSTER_FLAGS)
-    programs: Mapping[str, Entry] = field(default_factory=dict)
+    programs: Mapping[str, TaskProgram] = field(default_factory=dict)
     data_dir: str = ""
     services: tuple[str, ...] = ("ps",)
     on_failure: OnFailure = OnFailure.FAIL
@@ -91,11 +91,11 @@ class RunSpec:
         """Whether this task serves the others and ends when they have ended."""
         return task.rpartition("-")[0] in self.services
 
-    def entry(self, task: str) -> Entry | None:
+    def program_of(self, task: str) -> TaskProgram | None:
         """What a task starts; None: nothing."""
         if self.programs:
             return self.programs.get(task)
-        return Entry(self.program, self.cluster_flags)
+        return TaskProgram(self.program, self.cluster_flags)
 
     @property
     def waits(self) -> bool:

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 
 from lab.task.protocol.decoding import from_json
-from lab.task.states import Cause, State
+from lab.task.protocol.states import Cause, State
 
 
 @dataclass(frozen=True, slots=True)

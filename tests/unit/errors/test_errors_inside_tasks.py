@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lab.task import flags
-from lab.task.data import DataError, load_mnist
-from lab.task.once import OnceError, request_for
-from lab.task.place import Place, PlaceError
-from lab.task.program import ProgramError, make_directory
-from lab.task.states import Cause, State
+from lab.task.agent.agent_config import AgentConfig, AgentConfigError
+from lab.task.agent.oneshot import OneshotError, request_for
+from lab.task.protocol.states import Cause, State
+from lab.task.sdk import flags
+from lab.task.sdk.data import DataError, load_mnist
+from lab.task.sdk.program import ProgramError, make_directory
 from tests.agents import Stage
 
 ENVIRON = {
@@ -35,8 +35,8 @@ ENVIRON = {
     ],
 )
 def test_variables_of_an_agent(name: str, value: str, words: str) -> None:
-    with pytest.raises(PlaceError, match=words):
-        Place.from_environ({**ENVIRON, name: value})
+    with pytest.raises(AgentConfigError, match=words):
+        AgentConfig.from_environ({**ENVIRON, name: value})
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_variables_of_an_agent(name: str, value: str, words: str) -> None:
     ],
 )
 def test_a_run_that_is_asked_for_by_variables(variables: dict[str, str], words: str) -> None:
-    with pytest.raises(OnceError, match=words.replace("?", r"\?")):
-        request_for(Place.from_environ({**ENVIRON, **variables}))
+    with pytest.raises(OneshotError, match=words.replace("?", r"\?")):
+        request_for(AgentConfig.from_environ({**ENVIRON, **variables}))
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import docker.errors
 import pytest
 
 from lab.backends.compose import ComposeBackend, readiness
-from lab.backends.compose.channel import _judge, deliver
-from lab.backends.compose.containers import read
-from lab.backends.compose.engine import Engine, Gone, answering
+from lab.backends.compose.channel import _raise_for_exit_code, upload
+from lab.backends.compose.client import Engine, NotFound, engine_errors
+from lab.backends.compose.containers import parse_inspection
 from lab.backends.compose.environment import ComposeEnvironment
-from lab.backends.compose.mends import explain
+from lab.backends.compose.error_hints import explain
 from lab.errors import InputError, LabError
 from lab.task.protocol import Request, RunSpec
 from tests.unit.fakes import PLAN
@@ -90,7 +90,7 @@ def test_an_environment_that_is_not_up() -> None:
 
 
 def test_an_environment_that_has_gone() -> None:
-    with pytest.raises(Gone, match=r"environment mnist has gone; bring it up"):
+    with pytest.raises(NotFound, match=r"environment mnist has gone; bring it up"):
         an_environment().cancel("x", "y")
     with pytest.raises(LabError, match=r"no image left to read the volume mnist_runs with; build"):
         an_environment(volumes=("mnist_runs",)).cancel("x", "y")
@@ -118,25 +118,25 @@ def test_answers_that_make_no_sense() -> None:
         with pytest.raises(LabError, match=r"the run volume of mnist says "):
             environment.collected()
     environment.answer = b"noise\n"
-    with pytest.raises(Gone, match=r"run r broke off: .*; go on with `lab collect r`"):
-        list(environment.ship("r", {}, follow=False))
+    with pytest.raises(NotFound, match=r"run r broke off: .*; go on with `lab collect r`"):
+        list(environment.stream("r", {}, follow=False))
 
 
 def test_calls_that_failed_without_a_word() -> None:
     for code in (1, 3, 4):
         with pytest.raises(LabError, match=r"no word"):
-            _judge("asking", code, b"")
+            _raise_for_exit_code("asking", code, b"")
 
 
 def test_an_engine_that_takes_no_program(tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"the engine did not take .*; see `lab ps`"):
-        deliver(an_engine(inspected()), "c0ffee", "r", {"program": tmp_path})
+        upload(an_engine(inspected()), "c0ffee", "r", {"program": tmp_path})
 
 
 def test_what_is_no_longer_there() -> None:
     gone = docker.errors.NotFound("404", explanation="No such container: c0ffee")
     words = "looking: No such container: c0ffee; see `lab ls`"
-    with pytest.raises(Gone, match=words), answering("looking"):
+    with pytest.raises(NotFound, match=words), engine_errors("looking"):
         raise gone
 
 
@@ -163,7 +163,7 @@ def test_an_environment_of_the_same_name() -> None:
         backend._refuse_another(mine, Path("/home/ada"))
     with pytest.raises(LabError, match=r"already, from another folder, /home/ada; remove it"):
         backend._refuse_another(replace(PLAN, cluster_sha256="abc"), Path("/home/bob"))
-    assert read(inspected()).folder == "/home/ada"
+    assert parse_inspection(inspected()).folder == "/home/ada"
 
 
 def test_words_of_the_engine_that_nobody_knows() -> None:

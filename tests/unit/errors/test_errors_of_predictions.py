@@ -10,14 +10,14 @@ import pytest
 from PIL import Image
 
 from lab.errors import InputError, LabError
-from lab.predict import picture, source
+from lab.predict import model_loader, preprocess
 from lab.predict.network import Network, network
-from lab.predict.picture import read_picture
+from lab.predict.preprocess import read_picture
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
-from lab.task.model import FILE, SavedModel
 from lab.task.protocol import Request, RunSpec
-from lab.task.states import State
+from lab.task.protocol.states import State
+from lab.task.sdk.model import FILE, SavedModel
 
 
 def saved(**parameters: object) -> SavedModel:
@@ -59,9 +59,9 @@ def test_pictures_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
     own.write_bytes(whole[:45])
     assert "is damaged (" in fault(own)
     own.write_bytes(whole)
-    monkeypatch.setattr(picture, "LARGEST", 100)
+    monkeypatch.setattr(preprocess, "LARGEST", 100)
     assert "too large (30 x 20 pixels); give one of at most 100 pixels" in fault(own)
-    monkeypatch.setattr(picture, "LARGEST_FILE", 10)
+    monkeypatch.setattr(preprocess, "LARGEST_FILE", 10)
     assert "bytes; give a smaller picture" in fault(own)
     monkeypatch.undo()
 
@@ -78,24 +78,24 @@ def test_runs_without_a_model_or_data(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     for state in (State.TRAINING, State.SUCCEEDED, State.FAILED):
         with pytest.raises(LabError, match=rf"\({state.value}\) saved no model; "):
-            source.saved_model(run, replace(info, state=state))
+            model_loader.saved_model(run, replace(info, state=state))
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / FILE).write_text("noise")
     with pytest.raises(LabError, match=r"is no saved model .*; train the model again"):
-        source.saved_model(run, info)
+        model_loader.saved_model(run, info)
     np.savez(tmp_path / "model" / FILE, model="softmax")
     archive = (tmp_path / "model" / FILE).read_bytes()
     directory = archive.index(b"PK\x01\x02")
     unknown = archive[: directory + 10] + b"\x63" + archive[directory + 11 :]  # a way to compress
     (tmp_path / "model" / FILE).write_bytes(unknown)
     with pytest.raises(LabError, match=r"is no saved model \(NotImplementedError: "):
-        source.saved_model(run, info)
+        model_loader.saved_model(run, info)
     with pytest.raises(InputError, match=r"has no file t10k-images-idx3-ubyte.gz or"):
-        source.test_set(info, tmp_path)
+        model_loader.test_set(info, tmp_path)
     inside = replace(info, spec=replace(info.spec, data_dir="/lab/data"))
     with pytest.raises(InputError, match=r"its containers saw as /lab/data; name the directory"):
-        source.test_set(inside, None)
+        model_loader.test_set(inside, None)
     elsewhere = replace(info.spec, data_dir=str(tmp_path / "away"))
     away = replace(info, spec=elsewhere, backend="local")
     with pytest.raises(InputError, match=r"is no longer in .*; name the directory"):
-        source.test_set(away, None)
+        model_loader.test_set(away, None)

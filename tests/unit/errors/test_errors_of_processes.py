@@ -15,14 +15,14 @@ from typing import Any
 import pyroute2
 import pytest
 
-from lab.backends.local import LocalBackend, backend, layout, network, processes, state
+from lab.backends.local import LocalBackend, backend, manifest, network, processes, state
 from lab.backends.local.environment import LocalEnvironment
 from lab.backends.local.network import NetworkError
 from lab.backends.local.state import EnvironmentRecord, Isolation, remove_tree
-from lab.backends.process import Identity
+from lab.backends.process import ProcessHandle
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan, PlannedNode, PlannedTask
-from lab.task.link import LinkError, apply_link
+from lab.task.probes.netem import LinkError, apply_link
 from lab.task.protocol import Request, RunSpec, Volume
 from tests.specs import changed
 from tests.unit.test_local import a_record
@@ -45,9 +45,9 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def ended() -> Identity:
+def ended() -> ProcessHandle:
     with subprocess.Popen(["sleep", "60"]) as process:
-        identity = Identity.of(process.pid)
+        identity = ProcessHandle.of(process.pid)
         process.kill()
     return identity
 
@@ -69,7 +69,7 @@ def a_plan(name: str = "mine") -> Plan:
 
 
 def stored(record: EnvironmentRecord) -> LocalEnvironment:
-    place = state.place(record.project)
+    place = state.state_dir(record.project)
     place.runs.mkdir(parents=True)
     place.write(record)
     return LocalEnvironment(place, record)
@@ -77,7 +77,7 @@ def stored(record: EnvironmentRecord) -> LocalEnvironment:
 
 def up(plan: Plan, root: Path) -> str:
     with pytest.raises(LabError) as caught:
-        LocalBackend().up(plan, root=root, say=lambda line: None)
+        LocalBackend().up(plan, root=root, notify=lambda line: None)
     return str(caught.value)
 
 
@@ -89,9 +89,9 @@ def test_a_state_directory_that_is_none(root: Path) -> None:
 def test_another_fault_is_not_the_state_directory_s(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "command", lambda module: ["/no/such/python"])
+    monkeypatch.setattr(backend, "module_command", lambda module: ["/no/such/python"])
     with pytest.raises(FileNotFoundError, match="/no/such/python"):
-        LocalBackend().up(a_plan(), root=root, say=lambda line: None)
+        LocalBackend().up(a_plan(), root=root, notify=lambda line: None)
     (state.base() / "mine").rename(state.base() / "was")
     (state.base() / "mine").write_text("a file")
     assert "the state directory" in up(a_plan(), root)
@@ -105,14 +105,14 @@ def test_an_environment_that_is_up_already(root: Path) -> None:
 def test_ports_of_another_environment(root: Path) -> None:
     plan = a_plan()
     kind = Isolation.PROCESSES
-    tasks = layout.tasks_of(plan, kind, root=root, runs=root)
-    stored(replace(a_record(), isolation=kind, tasks=tasks, nodes=layout.nodes_of(plan, kind)))
+    tasks = manifest.tasks_of(plan, kind, root=root, runs=root)
+    stored(replace(a_record(), isolation=kind, tasks=tasks, nodes=manifest.nodes_of(plan, kind)))
     assert "belongs to the local environment 'demo'; take that down" in up(plan, root)
 
 
 def test_a_supervisor_that_ends_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fails = [sys.executable, "-c", "import sys; sys.stdin.read(); sys.exit('no bridge')"]
-    monkeypatch.setattr(backend, "command", lambda module: fails)
+    monkeypatch.setattr(backend, "module_command", lambda module: fails)
     assert up(a_plan(), root) == "the local environment 'mine' did not come up: no bridge"
 
 
@@ -120,7 +120,7 @@ def test_agents_that_do_not_come(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there = stored(a_record())
-    place = state.place("demo")
+    place = state.state_dir("demo")
     monkeypatch.setattr(backend, "_BOOT_WITHIN_S", 0.0)
     with pytest.raises(LabError, match=r"ps-0 did not come within 0 s: it said nothing"):
         backend._wait_for_agents(there, sleeper, place)
@@ -130,7 +130,7 @@ def test_agents_that_do_not_come(
         backend._wait_for_agents(there, sleeper, place)
 
 
-def test_an_environment_that_has_gone(ended: Identity) -> None:
+def test_an_environment_that_has_gone(ended: ProcessHandle) -> None:
     there = stored(a_record(process=ended))
     with pytest.raises(LabError, match=r"has gone: its supervisor has ended; boot it anew"):
         there.submit(REQUEST)
@@ -148,7 +148,7 @@ def test_tasks_and_runs_that_are_not_there() -> None:
     for name in ("cancel", "ship"):
         with pytest.raises(LabError, match=r"nothing"):
             list(
-                there.ship("nothing", {}, follow=False)
+                there.stream("nothing", {}, follow=False)
                 if name == "ship"
                 else [there.cancel("nothing", "why")]
             )
@@ -156,7 +156,7 @@ def test_tasks_and_runs_that_are_not_there() -> None:
 
 def with_agents(there: LocalEnvironment, *tasks: str) -> LocalEnvironment:
     """The same, where this process stands for the agents of these tasks."""
-    agents = Volume(state.place(there.project).runs).agents
+    agents = Volume(state.state_dir(there.project).runs).agents
     agents.mkdir()
     for task in tasks:
         (agents / f"{task}.json").write_text(f'{{"pid": {os.getpid()}}}')
@@ -169,7 +169,7 @@ def test_an_agent_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(LabError, match=words):
         there.submit(changed(REQUEST, own=True), {"program": tmp_path})
     assert there.runs() == []
-    assert not (state.place("demo").runs / "incoming").exists()
+    assert not (state.state_dir("demo").runs / "incoming").exists()
 
 
 def test_a_program_that_cannot_be_carried_is_not_left_behind(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_program_that_cannot_be_carried_is_not_left_behind(tmp_path: Path) -> 
     (tmp_path / "program/b.py").symlink_to("nowhere")
     with pytest.raises(LabError, match=r"the run volume .* cannot be used: "):
         there.submit(changed(REQUEST, own=True), {"program": tmp_path / "program"})
-    assert list((state.place("demo").runs / "incoming").iterdir()) == []
+    assert list((state.state_dir("demo").runs / "incoming").iterdir()) == []
 
 
 def test_a_second_run_and_a_volume_that_is_none() -> None:
@@ -189,7 +189,7 @@ def test_a_second_run_and_a_volume_that_is_none() -> None:
     there.submit(REQUEST)
     with pytest.raises(LabError, match=r"in the local environment 'demo'; follow it with"):
         there.submit(replace(REQUEST, run_id="20260101-0000-async-bbbb"))
-    place = state.place("demo")
+    place = state.state_dir("demo")
     (place.runs).rename(place.directory / "away")
     place.runs.write_text("a file")
     with pytest.raises(LabError, match=r"cannot be used: Not a directory; make room on it"):
@@ -201,7 +201,7 @@ def test_processes_that_do_not_end(
 ) -> None:
     for name in ("_TERM_WITHIN_S", "_KILL_WITHIN_S"):
         monkeypatch.setattr(processes, name, 0.0)
-    there = stored(a_record(process=Identity.of(sleeper.pid), isolation=Isolation.PROCESSES))
+    there = stored(a_record(process=ProcessHandle.of(sleeper.pid), isolation=Isolation.PROCESSES))
     with pytest.raises(LabError, match=rf"did not end; look at pid {sleeper.pid}"):
         there.end()
 
@@ -267,7 +267,7 @@ def test_networks_that_the_kernel_refuses(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_node_that_fails() -> None:
-    node = layout.nodes_of(a_plan(), Isolation.NAMESPACES)[0]
+    node = manifest.nodes_of(a_plan(), Isolation.NAMESPACES)[0]
     heard, said = socket.socketpair()
     with subprocess.Popen(["false"]) as child, heard:
         said.send(b"unshare: Operation not permitted")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from lab.config import load_cluster, parse_cluster
-from lab.config.yaml_reader import Source, _Reader, _UnreadableError
+from lab.config.yaml_reader import ParsedFile, _Reader, _UnreadableError
 from lab.errors import InputError
 from lab.run import project
 from lab.run.program import OwnProgram, read_program
-from lab.task.experiments import EXPERIMENTS
+from lab.task.protocol.experiments import EXPERIMENTS
 from tests.commands import ROOT
 from tests.unit.test_cli import CLUSTER
 
@@ -40,7 +40,7 @@ def test_descriptions_beyond_all_measure() -> None:
 def test_a_character_that_yaml_does_not_know() -> None:
     # What decodes is searched before; this is the parser's own message, if it refuses more.
     with pytest.raises(_UnreadableError) as caught:
-        _Reader(Source()).read("name: \x07")
+        _Reader(ParsedFile()).read("name: \x07")
     (problem,) = caught.value.problems
     assert problem.message.startswith("not YAML: unacceptable character #x0007")
 
@@ -110,7 +110,7 @@ def test_programs_of_experiments(root: Path) -> None:
 
 def test_modules_that_the_program_of_an_experiment_imports(root: Path) -> None:
     program = root / "scripts" / ASYNC.program
-    program.write_text("from mnist_model import MODELS\nfrom lab.task.data import load_mnist\n")
+    program.write_text("from mnist_model import MODELS\nfrom lab.task.sdk.data import load_mnist\n")
     (root / "scripts/mnist_sync.py").write_text("def (")
     project.check_program(ASYNC, root)
     (root / "scripts/mnist_model.py").write_text("import session\n")

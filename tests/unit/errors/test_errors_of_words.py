@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.cli import failures, main
+from lab.cli import errors, main
 from lab.errors import LabError
 from lab.run.store import RunDir, safe_run_id
 from lab.task.protocol import Request, RunSpec
-from lab.task.states import State
+from lab.task.protocol.states import State
 from tests.unit.fakes import FakeBackend, FakeEnvironment, train
 from tests.unit.test_cli import CLUSTER
 
@@ -204,7 +204,7 @@ def test_a_run_that_is_left(
         os.kill(os.getpid(), signal.SIGINT)  # as when somebody presses Ctrl-C
         yield None
 
-    monkeypatch.setattr(FakeEnvironment, "ship", ship)
+    monkeypatch.setattr(FakeEnvironment, "stream", ship)
     text = said(capsys, "attach", 130)
     assert text.startswith(f"error: left run {submitted.run_id}, which goes on; `lab attach")
 
@@ -234,7 +234,7 @@ def test_a_run_that_is_interrupted_while_it_trains(
             raise interrupt
         yield None
 
-    monkeypatch.setattr(FakeEnvironment, "ship", ship)
+    monkeypatch.setattr(FakeEnvironment, "stream", ship)
     monkeypatch.setattr(FakeBackend, "up", lambda *_args, **_kwargs: environment)
     text = said(capsys, "run async --gpus none", 130)
     (run,) = Path("runs").iterdir()
@@ -247,7 +247,7 @@ def test_the_last_resort(capsys: pytest.CaptureFixture[str]) -> None:
         def action() -> None:
             raise error
 
-        code = failures.exit_code_of(action, debug=False)
+        code = errors.exit_code_of(action, debug=False)
         assert code == (130 if isinstance(error, KeyboardInterrupt) else 1)
         return capsys.readouterr().err
 

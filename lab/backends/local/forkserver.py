@@ -1,0 +1,77 @@
+"""Starts the fork server (`lab.task.agent.forkserver`), which imports TensorFlow once."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lab.backends.local.processes import base_environ
+from lab.backends.local.state import EnvironmentRecord, StateDir
+from lab.task.agent import forkserver
+from lab.task.agent.command import environ_of_import
+from lab.tf_versions import CURRENT
+
+_SWITCH = "LAB_LOCAL_FORK"
+
+
+@dataclass(frozen=True, slots=True)
+class ForkServer:
+    """The process, and the agents' ends of its socket pairs.
+
+    Attributes:
+        pid: Its process id; None: there is none.
+        ends: Task to the agent's end.
+    """
+
+    pid: int | None = None
+    ends: Mapping[str, socket.socket] = field(default_factory=dict)
+
+    def close_client_end(self, task: str) -> None:
+        """The agent of this task has its end; it must be the only one."""
+        if end := self.ends.get(task):
+            end.close()
+
+
+def start_forkserver(record: EnvironmentRecord, place: StateDir) -> ForkServer:
+    """Start it, if a task of this environment may have its program forked.
+
+    Raises:
+        OSError: It could not be started.
+    """
+    tasks = [task for task in record.tasks if not task.gpus]
+    if unavailable_reason(record.tensorflow) is not None or not tasks:
+        return ForkServer()
+    pairs = {task.task: socket.socketpair() for task in tasks}
+    theirs = [pair[1].fileno() for pair in pairs.values()]
+    # What all agents have beside the inherited variables; what differs is no import's business.
+    shared = dict(set.intersection(*(set(task.environ.items()) for task in record.tasks)))
+    with place.output("nursery").open("ab") as output:
+        process = subprocess.Popen(
+            [record.interpreter, *forkserver.argv(theirs)],
+            env=environ_of_import({**base_environ(), **shared}, record.tensorflow),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=theirs,
+            process_group=0,
+        )
+    process.returncode = 0  # the supervisor reaps it, like every other process
+    for _, their_end in pairs.values():
+        their_end.close()
+    return ForkServer(process.pid, {task: pair[0] for task, pair in pairs.items()})
+
+
+def unavailable_reason(tensorflow: str) -> str | None:
+    """Why each program imports TensorFlow by itself; None where it is imported once."""
+    if os.environ.get(_SWITCH) == "0":
+        return f"{_SWITCH} is 0"
+    if sys.platform != "linux":
+        return f"{sys.platform} is not Linux"
+    if tensorflow != CURRENT.tensorflow:
+        return f"TensorFlow {tensorflow} was not tried"
+    return None

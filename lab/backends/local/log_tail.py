@@ -1,0 +1,85 @@
+"""The last lines of growing files, and those that come."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from lab.task.agent.agent_log import stamp
+from lab.task.protocol.text import short, visible
+
+_POLL_S = 0.2
+_STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ")
+_PIECE_BYTES = 64 * 1024
+
+
+def follow(
+    files: Mapping[str, Path],
+    tail: int | None,
+    alive: Callable[[], bool] | None,
+    since: float | None = None,
+) -> Iterator[tuple[str, str]]:
+    """Lines of several files, safe to show, each with the name of its file.
+
+    Args:
+        files: Name to file; one that does not exist yet is empty.
+        tail: Begin with this many lines of each, or with all of them for None.
+        alive: Go on as long as this is true; None: stop at what is there now.
+        since: Leave out lines that were stamped before this time, in seconds since the epoch. A
+            line without a stamp, such as those of a traceback, belongs to the one before it.
+    """
+    earliest = "" if since is None else stamp(since)
+    shown = dict.fromkeys(files, since is None)
+    rests = dict.fromkeys(files, b"")
+    positions = {name: _start(path, tail) for name, path in files.items()}
+    while True:
+        last = alive is None or not alive()
+        for name, path in files.items():
+            for data in _pieces(path, positions[name]):
+                positions[name] += len(data)
+                *lines, rests[name] = (rests[name] + data).split(b"\n")
+                for line in lines:
+                    stamped = _STAMPED.match(line)
+                    if stamped:
+                        shown[name] = stamped[1].decode() >= earliest
+                    if shown[name]:
+                        yield name, visible(line[stamped.end() :] if stamped else line)
+        if last:
+            return
+        time.sleep(_POLL_S)
+
+
+def last_lines(path: Path, count: int) -> str:
+    """The last lines of a file in one line, for an error; "" where there are none."""
+    lines = [line for _, line in follow({"": path}, count, None) if line.strip()]
+    return short(" / ".join(line.strip() for line in lines), 600)
+
+
+def _pieces(path: Path, position: int) -> Iterator[bytes]:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        file.seek(position)
+        while data := file.read(_PIECE_BYTES):
+            yield data
+
+
+def _start(path: Path, tail: int | None) -> int:
+    """Where the last `tail` whole lines begin, in bytes."""
+    if tail is None or not path.exists():
+        return 0
+    with path.open("rb") as file:
+        size, reach = file.seek(0, os.SEEK_END), _PIECE_BYTES
+        while True:
+            start = file.seek(max(0, size - reach))
+            head, *last = file.read(size - start).rsplit(b"\n", tail + 1)
+            if len(last) > tail:
+                return start + len(head) + 1
+            if start == 0:
+                return 0
+            reach *= 2

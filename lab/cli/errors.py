@@ -1,0 +1,81 @@
+"""Errors become one line and an exit code. Only this module catches every exception."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+from lab.console import notify
+from lab.errors import ConfigError, LabError
+from lab.signals import EXIT_INTERRUPTED
+from lab.task.protocol.text import short
+
+
+def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:
+    """Run a command and print what went wrong.
+
+    Args:
+        action: The command.
+        debug: Show the traceback of whatever was raised.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        action()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone, as in `lab runs | head -1`: an error would reach no reader.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        if debug:
+            traceback.print_exc()
+        notify("error: interrupted")
+        return EXIT_INTERRUPTED
+    except Exception as error:  # noqa: BLE001  (the outermost frame: nothing may pass it raw)
+        if debug:
+            traceback.print_exc()
+        return _print_error(error)
+    return 0
+
+
+def _print_error(error: Exception) -> int:
+    if isinstance(error, ConfigError):
+        for problem in error.problems:
+            notify(problem)
+        return error.exit_code
+    if isinstance(error, LabError):
+        notify(f"error: {error}")
+        return error.exit_code
+    if isinstance(error, ModuleNotFoundError) and _is_foreign(error.name):
+        notify(f"error: this Python lacks the package {error.name}; use the one of `make install`")
+        return 1
+    if isinstance(error, OSError) and error.filename is not None:
+        notify(f"error: {short(str(error.filename))}: {_lower(error.strerror)}; {_fix(error)}")
+        return 1
+    if isinstance(error, OSError) and error.errno == errno.EBADF:
+        notify("error: standard output is closed; write it to a file, or to /dev/null")
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        notify(f"error: the disk is full; {_fix(error)}")
+    else:
+        notify(f"error: internal: {type(error).__name__}: {error}; run it again with --debug")
+    return 1
+
+
+def _is_foreign(module: str | None) -> bool:
+    return module is not None and module.partition(".")[0] not in {"lab", *sys.stdlib_module_names}
+
+
+def _lower(text: str | None) -> str:
+    text = text or "cannot be used"
+    return text[:1].lower() + text[1:]
+
+
+def _fix(error: OSError) -> str:
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return "free some space and run it again; what was saved is intact"
+    return "check the path and its permissions"

@@ -1,0 +1,140 @@
+"""What a run came to, as figures that can be laid beside another run's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Final
+
+from lab.run.summary import Summary, TaskSummary
+from lab.task.protocol.results import is_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STEP_FIELDS: Final = {
+    "staleness (mean)": ("staleness", "mean", "updates"),
+    "step time (median)": ("step_time_s", "median", "s"),
+    "waiting a step (median)": ("wait_time_s", "median", "s"),
+}
+"""Figures of the step records: the field, what is made of it, and its unit."""
+
+_TROUBLES: Final = ("updates lost", "steps made again", "tasks begun again", "records lost")
+
+_NONE: Final = (None, "")
+
+Metrics = Mapping[str, tuple[float | None, str]]
+"""Name to a figure, which may be NaN or infinite, None where it is not known, and its unit.
+
+Units are those of `lab.formatting`, and "" where nobody says.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure of all runs.
+
+    Attributes:
+        name: What it is.
+        unit: As in `Found`.
+        values: Of each run; None where it is not known.
+    """
+
+    name: str
+    unit: str
+    values: Sequence[float | None]
+
+    @property
+    def is_trouble_that_never_came(self) -> bool:
+        """Whether it counts what should not happen, and did not."""
+        return self.name in _TROUBLES and not any(self.values)
+
+    @property
+    def differences(self) -> list[float | None]:
+        """Of each run to the first."""
+        first = self.values[0]
+        return [
+            None if first is None or value is None else _finite(value - first)
+            for value in self.values
+        ]
+
+    @property
+    def ratios(self) -> list[float | None]:
+        """Of each run to the first; None where that is 0."""
+        first = self.values[0]
+        return [
+            None if not first or value is None else _finite(value / first) for value in self.values
+        ]
+
+
+def of_run(summary: Summary, steps: pd.DataFrame) -> Metrics:
+    """The figures of a run as a whole.
+
+    Args:
+        summary: What it came to.
+        steps: Its records that stand behind a step, as `lab.run.dataframe` gives them.
+    """
+    return _known(_of_run(summary, steps))
+
+
+def of_task(task: TaskSummary, steps: pd.DataFrame) -> Metrics:
+    """The figures of one task; `steps` are the run's."""
+    return _known(_of_task(task, steps[steps["task"] == task.task]))
+
+
+def rows(runs: Sequence[Metrics]) -> list[Row]:
+    """The figures that at least one run has, in their order."""
+    names = dict.fromkeys(chain.from_iterable(runs))
+    units = {name: unit for run in reversed(runs) for name, (_, unit) in run.items()}
+    found = [Row(name, units[name], [run.get(name, _NONE)[0] for run in runs]) for name in names]
+    return [row for row in found if any(value is not None for value in row.values)]
+
+
+def _of_run(summary: Summary, steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:
+    losses = [task.loss for task in summary.tasks if task.loss is not None]
+    yield "accuracy", summary.accuracy, "share"
+    yield "last loss of a worker", sum(losses) / len(losses) if losses else None, "loss"
+    diverged = [task.diverged_at for task in summary.tasks if task.diverged_at is not None]
+    yield "diverged at step", min(diverged, default=None), "count"
+    yield "global step", summary.global_step, "count"
+    yield "global steps/s", summary.steps_per_s, "1/s"
+    yield "in all", summary.wall_s, "s"
+    yield "until all had begun", summary.first_step_s, "s"
+    yield from _of_steps(steps)
+    again = sum(max(task.attempts - 1, 0) for task in summary.tasks)
+    troubles = (summary.updates_lost, summary.steps_redone, again, summary.records_lost)
+    for name, count in zip(_TROUBLES, troubles, strict=True):
+        yield name, count, "count"
+    seen: set[str] = set()
+    for each in summary.results:
+        name = each.name if each.name not in seen else f"{each.name}, {each.task}"
+        seen.add(each.name)
+        yield name, each.value, ""
+
+
+def _of_task(task: TaskSummary, steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:
+    yield "local steps", task.local_step, "count"
+    yield "local steps/s", task.steps_per_s, "1/s"
+    yield "last loss", task.loss, "loss"
+    yield "accuracy", task.accuracy, "share"
+    yield from _of_steps(steps)
+    yield "time", task.time_s, "s"
+    yield "GPU in use", task.gpu_utilisation, "share"
+    yield "GPU memory", task.gpu_memory_bytes, "byte"
+    yield "GPU power", task.gpu_power_w, "W"
+
+
+def _of_steps(steps: pd.DataFrame) -> Iterator[tuple[str, float | None, str]]:
+    for name, (field, how, unit) in STEP_FIELDS.items():
+        values = steps[field].dropna()
+        yield name, float(values.agg(how)) if len(values) else None, unit
+
+
+def _known(found: Iterator[tuple[str, float | None, str]]) -> Metrics:
+    return {name: (value if is_number(value) else None, unit) for name, value, unit in found}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,261 @@
+"""The cluster as a picture: the host, its nodes, their tasks and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
+from matplotlib.path import Path
+
+from lab.formatting import counted
+from lab.plots import style
+from lab.plots.layout import (
+    CHIP_GAP,
+    CHIP_HIGH,
+    CHIP_WIDE,
+    GAP,
+    HEAD,
+    LINE_SIZE,
+    MOST_CHIPS,
+    MOST_TASKS,
+    NAME_SIZE,
+    PAD,
+    TASK_HIGH,
+    TASK_SIZE,
+    Node,
+    arrange,
+    chips_a_row,
+    chips_high,
+    label,
+    text_wide,
+)
+from lab.plots.shape import ClusterShape, Topology, of_run, topology_of
+
+if TYPE_CHECKING:
+    from lab.plots.data import Trace
+
+NAME: Final = "cluster"
+TITLE: Final = "The cluster"
+
+_READ: Final = (
+    "The outer frame is the one real machine. Each frame in it is a pseudo-node. In it are"
+    " TensorFlow's tasks (orange: they serve; blue: they train). Each task shows its name in the"
+    " lab, its name in TensorFlow and the address of its server. Below it are the devices that the"
+    " task itself sees: TensorFlow counts GPUs from 0 in every task. The number behind # is the"
+    " machine's GPU, counted node by node. Pale: a GPU that no task uses. Lines join the tasks"
+    " that talk to each other."
+)
+_NODE: Final = "#f6f6f6"
+_FEW: Final = 12  # links that can be told apart at full strength
+
+_EDGE: Final[dict[str, Any]] = {"edgecolor": style.GREY, "linewidth": 1.5}
+
+_Chip = tuple[str, str]  # its two lines; the second may be empty
+
+
+@dataclass(frozen=True, slots=True)
+class _Spot:
+    """Where a task is, in inches.
+
+    Attributes:
+        left: Of its box.
+        right: Of its box.
+        top: Of its box.
+        bottom: The lower end of its devices.
+        floor: The lower end of its node.
+    """
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    floor: float
+
+    @property
+    def middle(self) -> float:
+        """Inches."""
+        return (self.left + self.right) / 2
+
+    @property
+    def aside(self) -> float:
+        """Right of the middle, where a line does not meet one from above."""
+        return self.middle + 0.4 * (self.right - self.left)
+
+    def is_level(self, other: _Spot) -> bool:
+        """Whether both have the same height."""
+        return abs(self.top - other.top) < TASK_HIGH
+
+    def is_far(self, other: _Spot) -> bool:
+        """Whether others lie between two tasks of the same height."""
+        apart = max(self.left, other.left) - min(self.right, other.right)
+        return self.is_level(other) and apart > 2 * PAD + GAP + 0.01
+
+
+def draw(runs: Sequence[Trace]) -> Figure | None:
+    """Draw the cluster of the first run; None where its tasks are not known."""
+    shape = of_run(runs[0].info)
+    return draw_shape(shape) if shape.tasks else None
+
+
+@style.settings()
+def draw_shape(shape: ClusterShape) -> Figure:
+    """Draw a cluster of at least one task."""
+    nodes, wide, high = arrange(shape)
+    host = _host_label(shape)
+    more = max(0.0, text_wide(host, NAME_SIZE) - wide)
+    left, right = -0.35 - more / 2, wide + 0.35 + more / 2
+    figure = style.new_figure(high + 1.1, right - left)
+    figure.set_layout_engine("none")
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set_xlim(left, right)
+    ax.set_ylim(-0.45, high + 0.65)
+    ax.axis("off")
+    _frame(ax, left + 0.15, -0.3, wide=right - left - 0.3, high=high + 0.8, face="white")
+    ax.text(left + 0.35, high + 0.3, host, fontsize=NAME_SIZE, color="#444444", va="center")
+    numbers = shape.numbers
+    spots: dict[str, _Spot] = {}
+    for node in nodes:
+        _node(ax, node, numbers, spots)
+    _links(ax, _topology(shape), spots)
+    return figure
+
+
+def caption(_runs: Sequence[Trace]) -> str:
+    """How to read the figure."""
+    return _READ
+
+
+def describe(runs: Sequence[Trace]) -> list[str]:
+    """What there is to be seen, sentence by sentence."""
+    shape = of_run(runs[0].info)
+    nodes = len({task.node for task in shape.tasks})
+    tasks = counted(len(shape.tasks), "task")
+    size = f"{tasks} on {counted(nodes, 'pseudo-node')} of one machine."
+    same = {str(run.info.cluster) for run in runs}
+    found = [f"{size} {_topology(shape).arguments}"]
+    if len(same) > 1:
+        found.append("The other runs' clusters differ from this one, the first run's.")
+    return found
+
+
+def _topology(shape: ClusterShape) -> Topology:
+    """Who talks to whom, of the tasks that are drawn: all pairs of 10,000 take minutes."""
+    return topology_of(replace(shape, tasks=shape.tasks[:MOST_TASKS]))
+
+
+def _host_label(shape: ClusterShape) -> str:
+    gpus = len(shape.numbers)
+    parts = ["one host", counted(gpus, "GPU") if gpus else "no GPU is used"]
+    if shape.backend:
+        parts.append(f"backend {style.safe_label(shape.backend)}")
+    if len(shape.tasks) > MOST_TASKS:
+        parts.append(f"{MOST_TASKS} of {len(shape.tasks):,} tasks are drawn")
+    name = f"{style.safe_label(shape.name)}: " if shape.name else ""
+    return name + ", ".join(parts)
+
+
+def _frame(ax: Axes, left: float, bottom: float, *, wide: float, high: float, face: str) -> None:
+    """A frame with round corners, its size in inches."""
+    form = "round,pad=0,rounding_size=0.1"
+    frame = FancyBboxPatch((left, bottom), wide, high, boxstyle=form, facecolor=face, **_EDGE)
+    ax.add_patch(frame)
+
+
+def _node(ax: Axes, node: Node, numbers: Mapping[str, int], spots: dict[str, _Spot]) -> None:
+    _frame(ax, node.left, node.bottom, wide=node.wide, high=node.high, face=_NODE)
+    left, top = node.left + PAD, node.bottom + node.high
+    ax.text(
+        left, top - 0.22, label(node.name), fontsize=NAME_SIZE, fontweight="bold", va="center",
+        zorder=5, bbox={"facecolor": _NODE, "edgecolor": "none", "pad": 1},
+    )  # fmt: skip
+    idle = [("unused", f"#{numbers[gpu]}") for gpu in node.idle]
+    _chips(ax, left, top - HEAD + CHIP_GAP, node.wide - 2 * PAD, idle, colour=style.PALE)
+    for task, left, top in node.spots():
+        wide, face = node.task_wide, style.VERMILION if task.serves else style.BLUE
+        lines = ((task.name, 0.17, TASK_SIZE), (task.device_name, 0.42, LINE_SIZE),
+                 (task.address, 0.63, LINE_SIZE))  # fmt: skip
+        _box(ax, left, top, wide=wide, high=TASK_HIGH, face=face)
+        for text, down, size in lines:
+            weight = "bold" if text == task.name else "normal"
+            _text(
+                ax, left + wide / 2, top - down, label(text), size=size, ink="white", weight=weight
+            )
+        chips = [("CPU:0", ""), *((f"GPU:{n}", f"#{numbers[g]}") for n, g in enumerate(task.gpus))]
+        bottom = _chips(ax, left, top - TASK_HIGH, wide, chips, colour=style.GREEN)
+        spots[task.name] = _Spot(left, left + wide, top, bottom, node.bottom)
+
+
+def _chips(
+    ax: Axes, left: float, top: float, wide: float, chips: Sequence[_Chip], *, colour: str
+) -> float:
+    """Draw devices below `top`, and return their lower end; those beyond the most are counted."""
+    shown = list(chips)
+    if len(shown) > MOST_CHIPS:
+        shown[MOST_CHIPS - 1 :] = [(f"{len(shown) - MOST_CHIPS + 1:,}", "more")]
+    for place, (first, second) in enumerate(shown):
+        row, column = divmod(place, chips_a_row(wide))
+        x = left + column * (CHIP_WIDE + CHIP_GAP)
+        y = top - row * (CHIP_HIGH + CHIP_GAP) - CHIP_GAP
+        face = colour if second.startswith("#") else "white"
+        ink = "white" if face == style.GREEN else style.BLACK
+        _box(ax, x, y, wide=CHIP_WIDE, high=CHIP_HIGH, face=face, edge=style.GREY)
+        text = f"{first}\n{second}".strip()
+        _text(ax, x + CHIP_WIDE / 2, y - CHIP_HIGH / 2, text, size=8.5, ink=ink)
+    return top - chips_high(len(shown), wide)
+
+
+def _box(
+    ax: Axes, left: float, top: float, *, wide: float, high: float, face: str, edge: str = "none"
+) -> None:
+    at = (left, top - high)
+    ax.add_patch(Rectangle(at, wide, high, facecolor=face, edgecolor=edge, zorder=4))
+
+
+def _text(
+    ax: Axes, x: float, y: float, text: str, *, size: float, ink: str, weight: str = "normal"
+) -> None:
+    ax.text(
+        x, y, text, fontsize=size, color=ink, fontweight=weight, ha="center", va="center",
+        zorder=5,
+    )  # fmt: skip
+
+
+def _links(ax: Axes, topology: Topology, spots: Mapping[str, _Spot]) -> None:
+    """Draw who talks to whom."""
+    known = [(one, two) for one, two in topology.links if {one, two} <= spots.keys()]
+    looks: dict[str, Any] = {
+        "arrowstyle": "-|>" if topology.ring else "<|-|>",
+        "mutation_scale": 13,
+        "color": style.ORANGE,
+        "alpha": 0.9 if len(known) <= _FEW else 0.35,
+        "linewidth": 1.8,
+        "zorder": 3,
+        "shrinkA": 1,
+        "shrinkB": 1,
+    }
+    for one, two in known:
+        way = _way(spots[one], spots[two], ring=topology.ring)
+        ax.add_patch(FancyArrowPatch(**way, **looks))
+
+
+def _way(start: _Spot, end: _Spot, *, ring: bool) -> dict[str, Any]:
+    """Where the line between two tasks runs, as an arrow's arguments."""
+    if not start.is_level(end):
+        first, last = (start.bottom, end.top) if start.top > end.top else (start.top, end.bottom)
+        return {"posA": (start.middle, first), "posB": (end.middle, last)}
+    right = end.left > start.left
+    if not start.is_far(end):  # side by side
+        y = start.top - TASK_HIGH / 2
+        first, last = (start.right, end.left) if right else (start.left, end.right)
+        return {"posA": (first, y), "posB": (last, y)}
+    # Below all that lie between.
+    ends = (start.aside, start.bottom), (end.aside, end.bottom)
+    if ring:  # and below their nodes
+        under = start.floor - 0.15
+        return {"path": Path([ends[0], (start.aside, under), (end.aside, under), ends[1]])}
+    bend = f"arc3,rad={'' if right else '-'}0.16"
+    return {"posA": ends[0], "posB": ends[1], "connectionstyle": bend}

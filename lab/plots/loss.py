@@ -1,0 +1,201 @@
+"""The loss against global steps, against time, and against images: three answers to "how fast?"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patheffects import Normal, Stroke
+
+from lab.plots.data import Trace, grouped
+from lab.plots.panels import draw_groups, finish, groups, groups_caption, panels, workers
+from lab.plots.smoothing import Floats, smoothed, stride, window_for
+from lab.plots.style import LineStyle, logarithmic, safe_label, settings, thousands
+
+NAME: Final = "loss"
+TITLE: Final = "Loss"
+
+_PANELS_READ: Final = (
+    "The same losses three times: by updates of the shared parameters (left), by the clock"
+    " (middle), and by images that all workers together have seen (right)."
+)
+_ASK: Final = (
+    " Compare ways of training in the panel that asks your question: is an update worth more, is"
+    " the clock beaten, is the data used well?"
+)
+
+_FEW: Final = 40  # points that are few enough for all their marks to be seen
+_MANY: Final = 300  # points of a worker that lie on one another
+_SPREAD: Final = 4  # a loss that changes by that factor is drawn on a logarithmic axis
+
+
+_COLUMNS: Final = {
+    "global_step": "global step (updates)",
+    "seconds": "wall time (s)",
+    "images": "images seen by all workers",
+}
+"""The columns that the loss is drawn against, and their labels."""
+
+
+@settings()
+def draw(runs: Sequence[Trace]) -> Figure | None:
+    """Draw the loss of one run worker by worker, and of several runs as one line each.
+
+    Args:
+        runs: At least one.
+
+    Returns:
+        The figure; None where no record holds a loss.
+    """
+    columns = [each for each in _COLUMNS if any(len(_points(run.steps, each)[0]) for run in runs)]
+    if not columns:
+        return None
+    figure, axes = panels(runs, 4.8, 1, len(columns), share_y=True)
+    for ax, column in zip(axes, columns, strict=True):
+        if len(runs) == 1:
+            for task, style in workers(runs[0]):
+                _line(ax, *_points(runs[0].of(task), column), style, safe_label(task))
+        else:
+            draw_groups(ax, runs, partial(_pooled, column=column))
+        ax.set_xlabel(runs[0].clock if column == "seconds" else _COLUMNS[column])
+        ax.set_xlim(left=0)
+        thousands(ax, "x")
+        ax.locator_params(axis="x", nbins=4)
+    axes[0].set_ylabel("loss of a batch (cross entropy)")
+    if _is_steep(runs):
+        logarithmic(axes[0])
+        # By the lines: the interval of a mean may reach down to 0, which such an axis has not.
+        drawn = np.concatenate(
+            [np.asarray(line.get_ydata(), float) for ax in axes for line in ax.get_lines()]
+        )
+        axes[0].set_ylim(0.85 * np.nanmin(drawn), 1.15 * np.nanmax(drawn))
+    # After the limits, which are taken from all lines that are there.
+    for ax, column in zip(axes, columns, strict=True):
+        for style, _, steps in _all_lost(runs):
+            where = float(steps[column].iloc[0])
+            if np.isfinite(where):
+                ax.axvline(where, color=style.colour, linestyle=":", linewidth=1.5)
+    timed = [ax for ax, column in zip(axes, columns, strict=True) if column == "seconds"]
+    return finish(figure, runs, timed)
+
+
+def caption(runs: Sequence[Trace]) -> str:
+    """How to read the figure."""
+    most = max((len(run.of(task)) for run in runs for task in run.workers), default=0)
+    if len(runs) > 1:
+        window = window_for(max(len(run.steps) for run in runs))
+        return (
+            f"{_PANELS_READ} Lines are means over {window} neighbouring records."
+            f"{groups_caption(runs)}{_ASK}"
+        )
+    step = stride(most)
+    drawn = f" (each {_th(step)} is drawn)" if step > 1 else ""
+    return (
+        f"{_PANELS_READ} A faint point is the loss of one batch{drawn}; a line is the mean over"
+        f" {window_for(most)} neighbouring points.{_ASK}"
+    )
+
+
+def describe(runs: Sequence[Trace]) -> list[str]:
+    """What there is to be seen, sentence by sentence."""
+    found = []
+    for name, group in grouped(runs).items():
+        firsts, lasts = zip(*(_ends(run) for run in group), strict=True)
+        who = f"{name}: the" if len(runs) > 1 else "The"
+        if any(run.has_a_second_record for run in group):
+            found.append(f"{who} loss goes from about {_mean(firsts)} to {_mean(lasts)}.")
+        else:
+            found.append(f"{who} loss is {_mean(firsts)}; no worker has a second record.")
+    for _, who, steps in _all_lost(runs):
+        step = float(steps["global_step"].iloc[0])
+        begin = f"step {step:,.0f}" if np.isfinite(step) else "the dotted line"
+        found.append(
+            f"From {begin} on, no loss of {who} can be drawn (dotted line): it is NaN, infinite,"
+            " huge or missing."
+        )
+    missing = sum(int(run.steps["loss"].isna().sum()) for run in runs)
+    if missing:
+        found.append(f"{missing:,} records hold no loss that could be drawn.")
+    return found
+
+
+def _points(steps: pd.DataFrame, column: str) -> tuple[Floats, Floats]:
+    """The place and the loss of those records that hold both, by x."""
+    there = steps[[column, "loss"]].dropna().sort_values(column, kind="stable")
+    return np.asarray(there[column], np.float64), np.asarray(there["loss"], np.float64)
+
+
+def _lost(run: Trace) -> dict[str, pd.DataFrame]:
+    """Tasks to their last records, where these hold no loss any more: a training that diverged."""
+    tails = {}
+    for task in run.workers:
+        steps = run.of(task)
+        last = steps["loss"].last_valid_index()
+        if last is not None and last != steps.index[-1]:
+            tails[task] = steps.loc[last:].iloc[1:]
+    return tails
+
+
+def _all_lost(runs: Sequence[Trace]) -> Iterator[tuple[LineStyle, str, pd.DataFrame]]:
+    """The look of the line, the task's name, and its last records, which hold no loss."""
+    if len(runs) == 1:
+        looks = dict(workers(runs[0]))
+        for task, steps in _lost(runs[0]).items():
+            yield looks[task], safe_label(task), steps
+        return
+    for style, group in groups(runs).values():
+        for run in group:
+            for task, steps in _lost(run).items():
+                yield style, f"{safe_label(task)} of {safe_label(run.label)}", steps
+
+
+def _pooled(run: Trace, column: str) -> tuple[Floats, Floats]:
+    """The smoothed loss of all workers; those of the same moment count as one, by their mean."""
+    x, y = _points(run.steps, column)
+    moments, places = np.unique(x, return_inverse=True)
+    if not len(moments):
+        return x, y
+    return moments, smoothed(np.bincount(places, y) / np.bincount(places))
+
+
+def _line(ax: Axes, x: Floats, y: Floats, style: LineStyle, label: str) -> None:
+    step = stride(len(x))
+    shown = len(x[::step])
+    # Many points are small and pale, and the line has a white rim: it would drown in them.
+    size, alpha = (6.0, 0.4) if shown < _MANY else (3.0, max(0.12, 0.4 * _MANY / shown))
+    ax.plot(
+        x[::step], y[::step], linestyle="", marker=".", markersize=size, color=style.colour,
+        alpha=alpha, markeredgewidth=0, rasterized=True, zorder=1.8,
+    )  # fmt: skip
+    marker = style.marker if len(x) < _FEW else ""
+    ax.plot(
+        x[::step], smoothed(y)[::step], color=style.colour, linestyle=style.line, marker=marker,
+        markersize=5, label=label, path_effects=[Stroke(linewidth=4, foreground="white"), Normal()],
+    )  # fmt: skip
+
+
+def _is_steep(runs: Sequence[Trace]) -> bool:
+    losses = np.concatenate([run.values("loss") for run in runs])
+    return bool((losses > 0).all() and losses.max() > _SPREAD * losses.min())
+
+
+def _ends(run: Trace) -> tuple[float, float]:
+    """The smoothed loss at the begin and at the end."""
+    losses = run.values("loss")
+    return (losses[0], smoothed(losses)[-1]) if len(losses) else (np.nan, np.nan)
+
+
+def _mean(values: Sequence[float]) -> str:
+    mean = pd.Series(values).mean()
+    return "nothing" if np.isnan(mean) else f"{mean:.3g}"
+
+
+def _th(number: int) -> str:
+    return (
+        f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number if number < 20 else number % 10, 'th') }"  # noqa: PLR2004
+    )

@@ -1,0 +1,184 @@
+"""The cluster as it is drawn, made from a run or from a plan; and which of its tasks talk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from lab.placement.plan import Plan
+    from lab.run.run_info import RunInfo
+    from lab.task.protocol.experiments import Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShape:
+    """A task.
+
+    Attributes:
+        job: `worker`.
+        index: The task's index in its job.
+        node: The node that it runs on.
+        address: `host:port` of its TensorFlow server.
+        gpus: Device ids of its GPUs, in the order in which TensorFlow numbers them.
+        serves: Whether it serves the others and ends when they have ended.
+    """
+
+    job: str
+    index: int
+    node: str
+    address: str
+    gpus: tuple[str, ...]
+    serves: bool
+
+    @property
+    def name(self) -> str:
+        """The task as a service name: `worker-1`."""
+        return f"{self.job}-{self.index}"
+
+    @property
+    def device_name(self) -> str:
+        """The task in TensorFlow's device names: `/job:worker/task:1`."""
+        return f"/job:{self.job}/task:{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterShape:
+    """A cluster: its nodes, its tasks, and which experiment runs on it.
+
+    Attributes:
+        name: The project's name; may be empty.
+        backend: `local` or `compose`; empty before a run.
+        experiment: The experiment; empty where none is known, or where a program of the user's
+            own runs.
+        nodes: Node to device ids of its GPUs, in the config's order.
+        tasks: In the cluster's order.
+    """
+
+    name: str
+    backend: str
+    experiment: str
+    nodes: Mapping[str, tuple[str, ...]]
+    tasks: tuple[TaskShape, ...]
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """A number for each GPU, by its device id: node by node."""
+        own = (gpu for gpus in self.nodes.values() for gpu in gpus)
+        used = (gpu for task in self.tasks for gpu in task.gpus)
+        return {gpu: place for place, gpu in enumerate(dict.fromkeys([*own, *used]))}
+
+
+def of_plan(plan: Plan, experiment: Experiment | None) -> ClusterShape:
+    """The cluster of a plan on which this experiment runs, if any is known."""
+    services = experiment.services if experiment else ("ps",)
+    return ClusterShape(
+        name=plan.name,
+        backend="",
+        experiment=experiment.name if experiment else "",
+        nodes={node.name: node.gpus for node in plan.nodes},
+        tasks=tuple(
+            TaskShape(
+                task.job,
+                task.index,
+                task.node,
+                f"{task.node}:{task.port}",
+                task.gpus,
+                task.job in services,
+            )
+            for task in plan.tasks
+        ),
+    )
+
+
+def of_run(info: RunInfo) -> ClusterShape:
+    """The cluster of a run. What `run.json` does not say is empty."""
+    rows = {row.get("task"): row for row in info.tasks}
+    nodes = {str(node["name"]): _ids(node.get("gpus")) for node in _planned(info) if "name" in node}
+    tasks = []
+    for job, addresses in info.cluster.items():
+        for index, address in enumerate(map(str, addresses)):
+            row = rows.get(f"{job}-{index}", {})
+            node = row.get("node")
+            tasks.append(
+                TaskShape(
+                    job,
+                    index,
+                    node if isinstance(node, str) else address.rpartition(":")[0],
+                    address,
+                    _ids(row.get("gpus")),
+                    job in info.spec.services,
+                )
+            )
+    for task in tasks:
+        nodes.setdefault(task.node, ())
+    experiment = "" if info.spec.own else info.spec.experiment
+    return ClusterShape(info.project, info.backend, experiment, nodes, tuple(tasks))
+
+
+def _planned(info: RunInfo) -> list[Mapping[str, Any]]:
+    nodes = (info.plan or {}).get("nodes")
+    return [node for node in nodes if isinstance(node, dict)] if isinstance(nodes, list) else []
+
+
+def _ids(gpus: object) -> tuple[str, ...]:
+    return tuple(map(str, gpus)) if isinstance(gpus, list | tuple) else ()
+
+
+_RINGS: Final = frozenset({"multiworker", "horovod"})
+"""Experiments whose workers add up their gradients around a ring."""
+
+_EVERYBODY: Final = frozenset({"hello"})
+"""Experiments in which every task talks to every other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Who talks to whom.
+
+    Attributes:
+        links: Pairs of tasks.
+        ring: Whether they are a ring, each task and the next one.
+        arguments: What travels, in a sentence.
+    """
+
+    links: tuple[tuple[str, str], ...]
+    ring: bool
+    arguments: str
+
+
+def topology_of(shape: ClusterShape) -> Topology:
+    """What the program sends, by what its experiment is and by the jobs that there are."""
+    tasks = [task.name for task in shape.tasks]
+    by_job: dict[str, list[str]] = {}
+    for task in shape.tasks:
+        by_job.setdefault(task.job, []).append(task.name)
+    workers = by_job.get("worker", [])
+    if shape.experiment in _RINGS and len(workers) > 1:
+        ring = tuple(zip(workers, [*workers[1:], workers[0]], strict=True))
+        return Topology(ring, True, "The workers add up their gradients around a ring.")
+    if shape.experiment in _EVERYBODY:
+        pairs = [(one, two) for place, one in enumerate(tasks) for two in tasks[place + 1 :]]
+        return Topology(tuple(pairs), False, "Every task talks to every other one.")
+    if "client" in by_job:
+        pairs = [(client, task) for client in by_job["client"] for task in tasks if task != client]
+        return Topology(tuple(pairs), False, "A client trains on the servers of all other tasks.")
+    if servers := by_job.get("ps", []):
+        return _parameter_servers(by_job, servers)
+    if len(tasks) == 1:
+        return Topology((), False, "A single task trains: nothing leaves its node.")
+    return Topology((), False, "What these tasks send to each other is not known.")
+
+
+def _parameter_servers(by_job: dict[str, list[str]], servers: list[str]) -> Topology:
+    trained = [
+        task for job, tasks in by_job.items() if job not in {"ps", "evaluator"} for task in tasks
+    ]
+    links = [(server, task) for server in servers for task in trained]
+    arguments = (
+        "Every worker fetches parameters from the parameter servers and sends gradients back."
+    )
+    if "evaluator" in by_job:
+        arguments += " The evaluator reads the checkpoints alone, and talks to nobody."
+    return Topology(tuple(links), False, arguments)

@@ -1,0 +1,132 @@
+"""How fast the training is at each moment, and how busy its cards are meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lab.formatting import pace
+from lab.plots.data import Trace, grouped
+from lab.plots.panels import (
+    begin_at_zero,
+    draw_groups,
+    finish,
+    groups,
+    groups_caption,
+    panels,
+    workers,
+)
+from lab.plots.progress import line_of
+from lab.plots.smoothing import Floats, rates, smoothed
+from lab.plots.style import BLACK, line_style, safe_label, settings, thousands
+
+NAME: Final = "throughput"
+TITLE: Final = "Throughput, and use of the GPUs"
+
+_READ_ONE: Final = (
+    "Steps per second, in equal spans of time. The thick line counts the updates of the shared"
+    " parameters; the others are each worker's own steps: they add up to it where every step is an"
+    " update, and lie on it where an update takes a gradient of each worker. A dip at a fault tells"
+    " who else pays for it."
+)
+_READ_SEVERAL: Final = "Updates of the shared parameters per second, in equal spans of time."
+_GPU_READ: Final = (
+    " Below: the share of the time in which a card computed anything, by the driver, smoothed over"
+    " neighbouring samples."
+)
+
+
+@settings()
+def draw(runs: Sequence[Trace]) -> Figure | None:
+    """Draw steps per second over time, above the use of the cards where there are samples.
+
+    Returns:
+        The figure; None where no worker has two records of a step.
+    """
+    if not any(run.has_a_second_record for run in runs):
+        return None
+    has_gpus = any(len(run.samples) for run in runs)
+    figure, axes = panels(runs, 6.6 if has_gpus else 4.4, 2 if has_gpus else 1)
+    if len(runs) == 1:
+        _workers(axes[0], runs[0])
+    else:
+        draw_groups(axes[0], runs, lambda run: _rates(run) if run.has_a_second_record else None)
+    axes[0].set_ylabel("steps per second")
+    axes[0].set_ylim(0, 1.08 * max(axes[0].dataLim.y1, 0) or 1)
+    thousands(axes[0], "y")
+    if has_gpus:
+        _gpus(axes[1], runs)
+    begin_at_zero(axes[0], runs)
+    axes[-1].set_xlabel(runs[0].clock)
+    return finish(figure, runs, axes)
+
+
+def caption(runs: Sequence[Trace]) -> str:
+    """How to read the figure."""
+    steps = _READ_ONE if len(runs) == 1 else _READ_SEVERAL + groups_caption(runs)
+    return steps + (_GPU_READ if any(len(run.samples) for run in runs) else "")
+
+
+def describe(runs: Sequence[Trace]) -> list[str]:
+    """What there is to be seen, sentence by sentence."""
+    found = []
+    for name, group in grouped(runs).items():
+        paces = []
+        for run in group:
+            seconds, steps = line_of(run, "global_step")
+            if run.has_a_second_record and seconds[-1] > seconds[0]:
+                paces.append((steps[-1] - steps[0]) / (seconds[-1] - seconds[0]))
+        if paces:
+            who = f"{name}: " if len(runs) > 1 else ""
+            found.append(f"{who}{pace(float(np.mean(paces)))} global steps a second on average.")
+        else:
+            found.append(f"{name}: not drawn, no worker has two records of a step.")
+    if not any(len(run.samples) for run in runs):
+        found.append("No card was sampled, so that the use of GPUs is not drawn.")
+    return found
+
+
+def _rates(run: Trace) -> tuple[Floats, Floats]:
+    return rates(*line_of(run, "global_step"))
+
+
+def _workers(ax: Axes, run: Trace) -> None:
+    ax.plot(*_rates(run), color=BLACK, linewidth=3, label="global steps")
+    for task, style in workers(run):
+        rows = run.of(task).dropna(subset=["local_step"])
+        x, y = rates(np.asarray(rows["seconds"], float), np.asarray(rows["local_step"], float))
+        spacing = max(1, len(x) // 10)
+        ax.plot(
+            x, y, color=style.colour, linestyle=style.line, linewidth=1.6, marker=style.marker,
+            markevery=spacing, markersize=5, label=safe_label(task),
+        )  # fmt: skip
+
+
+def _gpus(ax: Axes, runs: Sequence[Trace]) -> None:
+    """The use of each task's cards in a run; of each run's cards where there are several runs."""
+    if len(runs) == 1:
+        of_task = dict(list(runs[0].samples.groupby("task")))
+        sampled = [task for task in runs[0].info.task_names() if task in of_task]
+        looks = {
+            **{task: line_style(n) for n, task in enumerate(sampled)},
+            **dict(workers(runs[0])),
+        }
+        lines = [(looks[task], safe_label(task), of_task[task]) for task in sampled]
+    else:
+        lines = [
+            (style, "_again" if number else safe_label(name, 60), run.samples)
+            for name, (style, group) in groups(runs).items()
+            for number, run in enumerate(group)
+        ]
+    for style, label, rows in lines:
+        mean = rows.groupby("seconds")["utilisation"].mean()
+        ax.plot(
+            mean.index, 100 * smoothed(np.asarray(mean, float)), color=style.colour,
+            linestyle=style.line, linewidth=1.8, label=label,
+        )  # fmt: skip
+    ax.set_ylabel("GPU busy (%)")
+    ax.set_ylim(0, 103)

@@ -1,0 +1,216 @@
+"""Where the time of each worker goes: computing, or waiting for the others."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from lab.plots.data import Trace, grouped, has_repeats
+from lab.plots.panels import begin_at_zero, finish, panels
+from lab.plots.style import BLACK, BLUE, ORANGE, PALE, safe_label, settings
+from lab.statistics import Floats, mean_with_ci
+
+NAME: Final = "waiting"
+TITLE: Final = "Computing and waiting"
+
+_HATCH: Final = "\\\\\\"
+_MOST_ROWS: Final = 16
+_MOST_BOXES: Final = 1000  # in a strip, which has about as many pixels
+
+_READ_ONE: Final = (
+    "A strip for each worker. The blue part of its height is the share of the time in which it read"
+    " parameters, computed and sent its gradients; the hatched part above is what it waited for the"
+    " others. Grey: it made no steps, because it had not begun, was paused, or had finished. In"
+    " synchronous training the slowest worker has the smallest hatched part: all wait for it."
+)
+_READ_SEVERAL: Final = (
+    "A bar for each group of runs: the mean time of one step, cut into computing (with reading the"
+    " parameters and sending the gradients) and waiting for the other workers."
+)
+_WHISKERS: Final = " Whiskers: the 95% interval of the whole over a group's runs."
+
+
+@settings()
+def draw(runs: Sequence[Trace]) -> Figure | None:
+    """Draw strips over time for one run, and bars for several.
+
+    Returns:
+        The figure; None where no record holds the time of a step.
+    """
+    if not any(len(run.values("step_time_s")) for run in runs):
+        return None
+    return _strips(runs[0]) if len(runs) == 1 else _bars(runs)
+
+
+def caption(runs: Sequence[Trace]) -> str:
+    """How to read the figure."""
+    if len(runs) == 1:
+        return _READ_ONE
+    return _READ_SEVERAL + (_WHISKERS if has_repeats(runs) else "")
+
+
+def describe(runs: Sequence[Trace]) -> list[str]:
+    """What there is to be seen, sentence by sentence."""
+    reported = {name: _reported(group) for name, group in grouped(runs).items()}
+    if not any(reported.values()):
+        return []
+    untold = {
+        name: f"{name}: not drawn, no record holds the time of a step."
+        for name, means in reported.items()
+        if not means
+    }
+    drawn = [run for run in runs if _reported([run])]
+    if not any(len(run.values("wait_time_s")) for run in drawn):
+        return [
+            "Nobody waits for other workers: no record holds a time of waiting.",
+            *untold.values(),
+        ]
+    if len(runs) == 1:
+        of_workers = [(task, *_means(runs[0], task)) for task in runs[0].workers]
+        parts = [
+            f"{task} waits {100 * wait / step:.0f}% of a step's {_ms(step)}"
+            for task, step, wait in of_workers
+            if step > 0
+        ]
+        return [f"On average {', '.join(parts)}."]
+    found = []
+    for name, means in reported.items():
+        if name in untold:
+            found.append(untold[name])
+            continue
+        step, wait = np.mean(means, axis=0)
+        share = f"{100 * wait / step:.0f}% of a step's {_ms(step)}"
+        found.append(f"{name}: {share} is waiting, on average.")
+    return found
+
+
+def _means(run: Trace, task: str | None = None) -> tuple[float, float]:
+    """Mean time of a step, and of the waiting in it, in seconds; 0 where nothing tells."""
+    rows = (run.steps if task is None else run.of(task)).dropna(subset=["step_time_s"])
+    if rows.empty:
+        return 0.0, 0.0
+    return float(rows["step_time_s"].mean()), float(rows["wait_time_s"].fillna(0.0).mean())
+
+
+def _reported(group: Sequence[Trace]) -> list[tuple[float, float]]:
+    """The means of those runs of a group that tell how long a step takes; a failed one may not."""
+    return [means for means in map(_means, group) if means[0] > 0]
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms"
+
+
+def _strips(run: Trace) -> Figure:
+    workers = run.workers[:_MOST_ROWS]
+    figure, (ax,) = panels([run], 1.4 + 0.75 * len(workers))
+    for row, task in enumerate(workers):
+        _strip(ax, run, task, len(workers) - 1 - row)
+    begin_at_zero(ax, [run])
+    ax.set_ylim(-0.2, len(workers))
+    names = [safe_label(task) for task in reversed(workers)]
+    ax.set_yticks([row + 0.4 for row in range(len(workers))], names)
+    ax.set_xlabel(run.clock)
+    ax.grid(visible=False, axis="y")
+    return finish(figure, [run], [ax], _legend([run]))
+
+
+def _legend(runs: Sequence[Trace]) -> list[Patch]:
+    found = [Patch(facecolor=BLUE, label="reads, computes, sends")]
+    if any((run.steps["wait_time_s"] > 0).any() for run in runs):
+        found.append(
+            Patch(facecolor=ORANGE, hatch=_HATCH, edgecolor=BLACK, label="waits for others")
+        )
+    if len(runs) == 1:
+        found.append(Patch(facecolor=PALE, label="makes no steps"))
+    return found
+
+
+def _strip(ax: Axes, run: Trace, task: str, bottom: float) -> None:
+    """One worker's strip: a box for each record, as wide as the steps that it tells of."""
+    height = 0.8
+    ax.barh(bottom + height / 2, run.end, height=height, color=PALE)
+    lefts, widths, shares = _boxes(run, task)
+    if not len(lefts):
+        return
+    # One polygon for all boxes of a strip: a bar for each would make the file ten times as large.
+    x = np.repeat(np.column_stack([lefts, lefts + widths]).ravel(), 2)
+    zeros, ones = np.zeros(len(lefts)), np.ones(len(lefts))
+    for low, high, colour, hatch in (
+        (zeros, 1 - shares, BLUE, None),
+        (1 - shares, ones, ORANGE, _HATCH),
+    ):
+        top = np.column_stack([low, high, high, low]).ravel()
+        base = np.repeat(low, 4)
+        ax.fill_between(
+            x,
+            bottom + height * base,
+            bottom + height * top,
+            linewidth=0,
+            facecolor=colour,
+            hatch=hatch,
+            edgecolor=BLACK,
+        )
+    # A step that was paused tells a time with the pause in it.
+    for mark in run.marks:
+        if mark.task == task and mark.stands_still and mark.end is not None:
+            wide = mark.end - mark.begin
+            ax.barh(bottom + height / 2, wide, left=mark.begin, height=height, color=PALE)
+
+
+def _boxes(run: Trace, task: str) -> tuple[Floats, Floats, Floats]:
+    """Left end and width in seconds, and the share of waiting, of each record of a task."""
+    rows = run.of(task).dropna(subset=["step_time_s"])
+    right = np.asarray(rows["seconds"], float)
+    made = np.diff(np.asarray(rows["local_step"], float), prepend=0.0)
+    step = np.asarray(rows["step_time_s"], float)
+    wide = np.where(made > 0, made, 1) * step
+    # The first box behind a gap in the records begins where its steps began, none before another.
+    before = np.concatenate([[-np.inf], right[:-1]])
+    left = np.maximum(right - np.nan_to_num(wide), before)
+    # A gap that is shorter than a step, or than can be seen, is none: it would be a pale seam.
+    left = np.where(left - before < np.fmax(step, run.end / _MOST_BOXES), before, left)
+    share = np.nan_to_num(np.asarray(rows["wait_time_s"], float)) / np.where(step > 0, step, np.inf)
+    usable = right > left
+    return joined(left[usable], (right - left)[usable], np.clip(share[usable], 0, 1))
+
+
+def joined(left: Floats, wide: Floats, share: Floats) -> tuple[Floats, Floats, Floats]:
+    """The boxes; where there are too many to be seen, neighbours as one, its share their mean."""
+    count = -(-len(left) // _MOST_BOXES)
+    if count <= 1:
+        return left, wide, share
+    firsts = np.arange(0, len(left), count)
+    widths = np.add.reduceat(wide, firsts)
+    return left[firsts], widths, np.add.reduceat(share * wide, firsts) / widths
+
+
+def _folded(name: str) -> str:
+    return textwrap.fill(safe_label(name, 100), 30, max_lines=3, placeholder=" …")
+
+
+def _bars(runs: Sequence[Trace]) -> Figure:
+    drawn = {
+        name: reported for name, group in grouped(runs).items() if (reported := _reported(group))
+    }
+    groups = list(drawn.items())[:_MOST_ROWS]
+    figure, (ax,) = panels(runs, 1.6 + 0.7 * len(groups))
+    for row, (_, reported) in enumerate(reversed(groups)):
+        (step, wait), (half, _) = mean_with_ci(1000 * np.array(reported))
+        ax.barh(row, step - wait, color=BLUE, height=0.6)
+        ax.barh(
+            row, wait, left=step - wait, color=ORANGE, hatch=_HATCH, edgecolor=BLACK, height=0.6
+        )
+        if not np.isnan(half):
+            ax.errorbar([step], [row], xerr=[half], color=BLACK, capsize=5, linestyle="")
+    ax.set_yticks(range(len(groups)), [_folded(name) for name, _ in reversed(groups)])
+    ax.set_xlabel("mean time of one step of a worker (ms)")
+    ax.grid(visible=False, axis="y")
+    ax.set_ylim(-0.6, len(groups) - 0.4)
+    return finish(figure, runs, handles=_legend(runs))

@@ -1,0 +1,92 @@
+"""What happened to a run's tasks on purpose, or by accident, as marks on its clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from lab.plots.data import Mark, Trace, first_step, zero_of
+from lab.run.run_info import RunInfo
+from lab.task.protocol.faults import DONE, OVER, Fault, Kind, parse_resolved
+from lab.task.protocol.text import short
+
+_LONGEST: Final = 160  # characters of a text
+
+
+def marks_of(trace: Trace, records: pd.DataFrame) -> tuple[Mark, ...]:
+    """Faults that were done, tasks that began late, programs that were started again.
+
+    Args:
+        trace: The run; what nothing ends holds until its last moment.
+        records: All of its records, as `lab.run.dataframe` reads them.
+    """
+    found = [*_faults(trace, records), *_late_starts(trace), *_restarts(trace.info, records)]
+    return tuple(sorted(found, key=lambda mark: (mark.begin, mark.task)))
+
+
+def not_done(info: RunInfo, marks: tuple[Mark, ...]) -> list[str]:
+    """The faults that the run was given and that no record tells of."""
+    done = {mark.text for mark in marks if mark.what == "fault"}
+    return [text for fault in info.spec.faults if (text := short(str(fault), _LONGEST)) not in done]
+
+
+def _events(info: RunInfo, records: pd.DataFrame) -> Iterator[tuple[str, float, str]]:
+    """Task, seconds of the run and message of each event."""
+    rows = records[(records["kind"] == "event") & records["message"].notna()]
+    seconds = rows["time_unix"] - zero_of(info)
+    for task, when, message in zip(rows["task"], seconds, rows["message"], strict=True):
+        if np.isfinite(when):
+            yield str(task), float(when), str(message)
+
+
+def _faults(trace: Trace, records: pd.DataFrame) -> Iterator[Mark]:
+    events, end = list(_events(trace.info, records)), trace.end
+    over = [(task, when, text) for task, when, text in events if text.startswith(OVER)]
+    for task, when, message in events:
+        if not message.startswith(DONE):
+            continue
+        text = message.removeprefix(DONE)
+        ends = (
+            at for who, at, printed in over if (who, printed) == (task, OVER + text) and at >= when
+        )
+        fault = _reported(text)
+        until = next(ends, min(when + (fault.seconds if fault else 0.0), max(end, when)))
+        lasts = until > when
+        yield Mark(
+            task,
+            "fault",
+            short(text, _LONGEST),
+            when,
+            until if lasts else None,
+            stands_still=lasts and fault is not None and fault.kind is Kind.PAUSE,
+        )
+
+
+def _reported(text: str) -> Fault | None:
+    """The fault that a text tells of; None where it tells of none."""
+    try:
+        return parse_resolved(text)
+    except ValueError:
+        return None
+
+
+def _late_starts(trace: Trace) -> Iterator[Mark]:
+    """The first step of each task that was to start later than the others."""
+    for task, when in trace.info.spec.start.items():
+        steps = trace.of(str(task))
+        if len(steps):
+            text = f"begins to train, as scheduled: {short(str(when), _LONGEST)}"
+            yield Mark(str(task), "late start", text, first_step(steps))
+
+
+def _restarts(info: RunInfo, records: pd.DataFrame) -> Iterator[Mark]:
+    """The first record of every further attempt."""
+    again = records[records["attempt"].fillna(0) > 0]
+    first = again.groupby(["task", "attempt"])["time_unix"].min().reset_index()
+    for task, attempt, begin in first.itertuples(index=False):
+        if np.isfinite(begin):
+            text = f"its program is started again (attempt {int(attempt) + 1})"
+            yield Mark(str(task), "new start", text, float(begin) - zero_of(info))

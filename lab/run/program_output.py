@@ -1,0 +1,147 @@
+"""The lines that programs print, as people see them.
+
+The logs of a run keep every byte. TensorFlow's own lines are left out here, and named once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from lab.errors import LabError
+from lab.task.agent.echo import TensorFlowLines
+from lab.task.protocol.files import open_regular
+from lab.task.protocol.text import LONGEST_MESSAGE, short
+
+MOST_PER_S: Final = 500
+"""Maximum lines of a task that are shown in one second."""
+
+_LONGEST: Final = 1 << 16  # bytes of a line that are read at once; agents write shorter ones
+
+_TRACEBACK: Final = b"Traceback (most recent call last):"
+
+
+def readable(line: bytes) -> str:
+    """One line of a log, safe for a terminal; a long one is cut, with its length named."""
+    return short(line.removesuffix(b"\r"), LONGEST_MESSAGE)
+
+
+def prefixed(task: str, width: int, line: str) -> str:
+    """`worker-0  | line`, as `docker compose` shows it.
+
+    Args:
+        task: Who printed it.
+        width: Characters of the longest name of a task.
+        line: Safe text.
+    """
+    return f"{task:<{width}}  | {line}"
+
+
+@dataclass(slots=True)
+class _Task:
+    rest: bytes = b""  # the beginning of a line whose end has not come
+    second: int = -1
+    shown: int = 0
+    left_out: int = 0
+    in_traceback: bool = False
+    of_tensorflow: TensorFlowLines = field(default_factory=TensorFlowLines)
+
+    def in_traceback_of(self, line: bytes) -> bool:
+        """Whether a line belongs to a traceback, before the line that names the exception.
+
+        The last lines of a failed task are shown whole when the run has ended.
+        """
+        self.in_traceback = line == _TRACEBACK or (self.in_traceback and line[:1] in b" ")
+        return self.in_traceback
+
+
+class PrintedLines:
+    """Turns the pieces of the logs of a run into lines, and limits how many are shown."""
+
+    def __init__(
+        self,
+        run_id: str,
+        show: Callable[[str, Sequence[str]], None],
+        notice: Callable[[str], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin.
+
+        Args:
+            run_id: The run.
+            show: Receives a task and lines of it, in order.
+            notice: Receives what is said about lines that are not shown.
+            monotonic: Seconds that never run back.
+        """
+        self._run_id, self._show, self._notice = run_id, show, notice
+        self._monotonic = monotonic
+        self._tasks: dict[str, _Task] = {}
+        self._has_noted = False
+
+    def feed(self, task: str, data: bytes) -> None:
+        """The next bytes of a task's log."""
+        state = self._tasks.setdefault(task, _Task())
+        *lines, state.rest = (state.rest + data).split(b"\n")
+        own = [line for line in lines if not self._is_hidden(state, line)]
+        second = int(self._monotonic())
+        if second != state.second:
+            self._name_left_out(task, state)
+            state.second, state.shown = second, 0
+        room = MOST_PER_S - state.shown
+        if own[:room]:
+            self._show(task, [readable(line) for line in own[:room]])
+        state.shown += len(own[:room])
+        state.left_out += len(own[room:])
+
+    def forget(self, task: str) -> None:
+        """The task's log comes again from its first byte."""
+        self._tasks.pop(task, None)
+
+    def close(self) -> None:
+        """All logs have come."""
+        for task, state in self._tasks.items():
+            if state.rest:
+                self.feed(task, b"\n")
+            self._name_left_out(task, state)
+
+    def _is_hidden(self, state: _Task, line: bytes) -> bool:
+        if not state.of_tensorflow.has(line):
+            return state.in_traceback_of(line)
+        if not self._has_noted:
+            self._has_noted = True
+            self._notice(tensorflow_notice(self._run_id))
+        return True
+
+    def _name_left_out(self, task: str, state: _Task) -> None:
+        if state.left_out:
+            lines = "1 more line" if state.left_out == 1 else f"{state.left_out:,} more lines"
+            self._notice(f"{task} printed {lines}: `lab logs {self._run_id} --task {task}`")
+            state.left_out = 0
+
+
+def tensorflow_notice(run_id: str) -> str:
+    """What stands in the place of TensorFlow's own lines."""
+    return f"TensorFlow's own lines are not shown: `lab logs {run_id} --tensorflow`"
+
+
+def lines_of(log: Path) -> Iterator[bytes]:
+    """The lines of a log in the run store, without their line ends; none where there is no log.
+
+    Raises:
+        LabError: It is no regular file.
+        OSError: It cannot be read.
+    """
+    try:
+        file = open_regular(log)
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        raise LabError(
+            f"{log}: {error}", "collect the run again into another --runs-dir"
+        ) from error
+    with file:
+        while line := file.readline(_LONGEST):
+            yield line.removesuffix(b"\n")

@@ -1,0 +1,119 @@
+"""Where an agent lives, as its environment variables tell it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.task.protocol import TASK
+
+_NO_GPUS = {"", "-1", "void", "none"}
+
+
+class AgentConfigError(ValueError):
+    """An environment variable is missing or has no readable value; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """Where an agent lives.
+
+    Attributes:
+        project: The project's name.
+        node: The pseudo-node's name.
+        task: `worker-0`.
+        cluster: TensorFlow's cluster spec.
+        runs: The run volume.
+        scripts: Directory of the training programs.
+        data: Directory of a student's own data.
+        gpus: The cards that it was given, as their device ids; `all` where nothing pins them.
+        experiment: The experiment that the leader is to start at boot, or "".
+        flags: Further arguments of that experiment, as one would type them.
+        tensorflow: The version that its programs have, as experiments name it; "" where nobody
+            says.
+    """
+
+    project: str
+    node: str
+    task: str
+    cluster: dict[str, list[str]]
+    runs: Path
+    scripts: Path
+    data: Path
+    gpus: str = ""
+    experiment: str = ""
+    flags: str = ""
+    tensorflow: str = ""
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> AgentConfig:
+        """Read it.
+
+        Raises:
+            PlaceError: A variable is missing or has no readable value.
+        """
+        missing = [name for name in _NEEDED if not environ.get(name)]
+        if missing:
+            raise AgentConfigError(f"{', '.join(missing)} not set")
+        task = environ["LAB_TASK"]
+        if not TASK.fullmatch(task):
+            raise AgentConfigError(f"LAB_TASK is no task: {task!r}")
+        try:
+            cluster = json.loads(environ["LAB_CLUSTER"])
+            job, _, index = task.rpartition("-")
+            _ = cluster[job][int(index)]
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise AgentConfigError(f"LAB_CLUSTER is no cluster spec with {task}") from error
+        return cls(
+            project=environ["LAB_PROJECT"],
+            node=environ["LAB_NODE"],
+            task=task,
+            cluster=cluster,
+            runs=Path(environ["LAB_RUNS"]),
+            scripts=Path(environ["LAB_SCRIPTS"]),
+            data=Path(environ["LAB_DATA"]),
+            gpus=_gpus(environ),
+            experiment=environ.get("LAB_EXPERIMENT", ""),
+            flags=environ.get("LAB_FLAGS", ""),
+            tensorflow=environ.get("LAB_TENSORFLOW_VERSION", ""),
+        )
+
+    @property
+    def job(self) -> str:
+        """`worker` of `worker-0`."""
+        return self.task.rpartition("-")[0]
+
+    @property
+    def index(self) -> int:
+        """0 of `worker-0`."""
+        return int(self.task.rpartition("-")[2])
+
+    @property
+    def address(self) -> str:
+        """`host:port` of its TensorFlow server."""
+        return self.cluster[self.job][self.index]
+
+    @property
+    def leads(self) -> bool:
+        """Whether it starts and ends a run that needs no helper: ps-0, else the first task."""
+        first = "ps" if self.cluster.get("ps") else next(iter(self.cluster))
+        return self.task == f"{first}-0"
+
+
+_NEEDED = (
+    "LAB_PROJECT",
+    "LAB_NODE",
+    "LAB_TASK",
+    "LAB_CLUSTER",
+    "LAB_RUNS",
+    "LAB_SCRIPTS",
+    "LAB_DATA",
+)
+
+
+def _gpus(environ: Mapping[str, str]) -> str:
+    # CUDA's variable narrows what the container runtime's has let in.
+    visible = environ.get("CUDA_VISIBLE_DEVICES", environ.get("NVIDIA_VISIBLE_DEVICES", ""))
+    return "none" if visible.lower() in _NO_GPUS else visible

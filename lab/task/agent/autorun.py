@@ -1,0 +1,283 @@
+"""The run that `docker compose up` starts by itself: `python -m lab.task.agent.autorun`.
+
+It is a service of its own beside the tasks and starts when all tasks are healthy. Its variables are
+no part of the tasks' services, so compose never recreates a task because of them::
+
+    LAB_RUN         the experiment and its flags, as in a shell: async --epochs=5; empty: no run
+    LAB_RUN_TERMS   `start` and `faults` of the description, as JSON
+
+A run is known by these two. The service trains it once: after a reboot it resumes a run that was
+interrupted, and prints how a run ended that has ended. It stays until it is stopped, because
+`docker compose up --wait` fails when a container exits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from lab.task.agent.oneshot import OneshotError, arguments, request_of
+from lab.task.protocol import Request, TaskStatus, Volume
+from lab.task.protocol.checkpoints import copy_checkpoints, global_end, has_checkpoint
+from lab.task.protocol.control import VolumeBusy, requests, state_of, submit
+from lab.task.protocol.experiments import EXPERIMENTS, defaults, hyperparameters, with_seed
+from lab.task.protocol.faults import parse, resolve_all
+from lab.task.protocol.policy import outcome
+from lab.task.protocol.results import records_of, unexpected
+from lab.task.protocol.states import State
+from lab.task.protocol.statuses import Statuses
+from lab.task.protocol.text import LONGEST_REASON, short
+
+_POLL_S: Final = 0.5
+_EXIT_USAGE: Final = 2
+_HEADINGS: Final = ("task", "state", "local steps", "global step", "loss", "accuracy")
+
+Print = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Autorun:
+    """What the variables ask for.
+
+    Attributes:
+        request: The request, with a run id, a seed and the faults drawn.
+        skipped: The faults that need a client, because they act on a network.
+    """
+
+    request: Request
+    skipped: tuple[str, ...] = ()
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> Autorun | None:
+        """Read the variables; None where no run is wanted.
+
+        Raises:
+            OnceError: One of them has no readable value, or does not fit the cluster.
+        """
+        text = environ.get("LAB_RUN", "").strip()
+        if not text or environ.get("LAB_EXPERIMENT"):
+            return None
+        cluster = _json(environ, "LAB_CLUSTER")
+        nodes = {
+            f"{job}-{index}": host.rpartition(":")[0]
+            for job, hosts in cluster.items()
+            for index, host in enumerate(hosts)
+        }
+        options = _json(environ, "LAB_RUN_TERMS")
+        start, faults = options.get("start", {}), options.get("faults", [])
+        argv = arguments("LAB_RUN", text)
+        request = request_of("LAB_RUN", argv, cluster, environ.get("LAB_TENSORFLOW_VERSION", ""))
+        experiment = EXPERIMENTS[request.spec.experiment]
+        try:
+            drawn = resolve_all([*map(parse, (*experiment.faults, *faults))], nodes)
+        except ValueError as error:
+            raise OneshotError(f"LAB_RUN_TERMS: {error}") from error
+        digest = hashlib.sha256(json.dumps([argv, start, faults]).encode()).hexdigest()
+        spec = replace(
+            request.spec,
+            args=with_seed(experiment, request.spec.args),
+            start=start,
+            faults=tuple(fault.text for fault in drawn if not fault.kind.on_network),
+        )
+        requested = replace(request, spec=spec, autorun=digest)
+        return cls(requested, tuple(each.text for each in drawn if each.kind.on_network))
+
+
+def _json(environ: Mapping[str, str], name: str) -> dict[str, Any]:
+    """The object that a variable holds as JSON."""
+    try:
+        value = json.loads(environ.get(name, ""))
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise OneshotError(f"{name} is no JSON object; render the description again")
+    return value
+
+
+def train(
+    autorun: Autorun, volume: Volume, notify: Print, sleep: Callable[[float], None]
+) -> Request:
+    """Train the run, unless that is done; follow it to its end.
+
+    Args:
+        autorun: The run.
+        volume: The run volume.
+        notify: Prints a line.
+        sleep: Waits for some seconds.
+
+    Returns:
+        The request that has ended: the newest one of this run.
+
+    Raises:
+        OSError: The volume cannot be used.
+    """
+    last = _last(volume, autorun.request.autorun)
+    if last is not None and not state_of(volume, last).ended:
+        notify(f"run {last.run_id} is under way")
+        _follow(volume, last, sleep)
+        if not _is_interrupted(volume, last):
+            return last
+    if last is not None and not _is_interrupted(volume, last):
+        notify(f"run {last.run_id} has ended already; it is not trained again")
+        return last
+    request = autorun.request
+    if last is not None:
+        request = _resumed(volume, last, request, notify)
+    _submit(volume, request, notify, sleep)
+    notify(f"run {request.run_id}: {shlex.join((request.spec.experiment, *request.spec.args))}")
+    _follow(volume, request, sleep)
+    return request
+
+
+def _last(volume: Volume, digest: str) -> Request | None:
+    mine = [request for request in requests(volume) if request.autorun == digest]
+    return mine[-1] if mine else None
+
+
+def _is_interrupted(volume: Volume, request: Request) -> bool:
+    """Whether the tasks were stopped or lost, and no user has cancelled the run."""
+    if volume.cancel(request.run_id).exists() or volume.kill(request.run_id).exists():
+        return False
+    state, _ = outcome(request, _statuses(volume, request))
+    return state in {State.CANCELLED, State.LOST}
+
+
+def _statuses(volume: Volume, request: Request) -> Mapping[str, TaskStatus]:
+    return Statuses(volume, request.run_id, request.tasks()).refresh()
+
+
+def _resumed(volume: Volume, last: Request, request: Request, notify: Print) -> Request:
+    """The request that goes on from an interrupted run; a new start where that left nothing."""
+    source = volume.run(last.run_id) / "checkpoints"
+    if not has_checkpoint(source):
+        notify(f"run {last.run_id} was interrupted and left no checkpoint: it starts anew")
+        return request
+    experiment = EXPERIMENTS[last.spec.experiment]
+    args = last.spec.args
+    if experiment.steps_add_up:
+        parameters = defaults(experiment) | hyperparameters(experiment, args)
+        args += global_end(parameters, len(last.cluster.get("worker", ())), _training_images)
+    incoming = volume.incoming(request.run_id)
+    shutil.rmtree(incoming, ignore_errors=True)
+    copy_checkpoints(source, incoming / "checkpoints")
+    notify(f"run {last.run_id} was interrupted: {request.run_id} resumes from its checkpoint")
+    spec = replace(request.spec, args=args, resumed_from=last.run_id)
+    return replace(request, spec=spec)
+
+
+def _training_images() -> int:
+    from lab.task.sdk.data import load_mnist  # noqa: PLC0415  (NumPy, for a resumed run alone)
+
+    return len(load_mnist().train)
+
+
+def _submit(
+    volume: Volume, request: Request, notify: Print, sleep: Callable[[float], None]
+) -> None:
+    """Submit the request when the run before it has ended."""
+    shown = ""
+    while True:
+        try:
+            submit(volume, request)
+        except VolumeBusy as busy:
+            if busy.run_id != shown:
+                notify(f"run {busy.run_id} is under way; {request.spec.experiment} starts after it")
+            shown = busy.run_id
+            sleep(_POLL_S)
+        else:
+            return
+
+
+def _follow(volume: Volume, request: Request, sleep: Callable[[float], None]) -> None:
+    statuses = Statuses(volume, request.run_id, request.tasks())
+    while not all(status.state.ended for status in statuses.refresh().values()):
+        sleep(_POLL_S)
+
+
+def report(volume: Volume, request: Request) -> Iterator[str]:
+    """How a run ended: a table of its tasks, the result, and the next command to type."""
+    statuses = _statuses(volume, request)
+    records = {task: volume.records(request.run_id, task) for task in request.tasks()}
+    yield from _table([_row(status, records[task]) for task, status in statuses.items()])
+    state, failed = outcome(request, statuses)
+    missed = []
+    if state is State.SUCCEEDED:
+        missed = unexpected(records.values(), EXPERIMENTS[request.spec.experiment].results)
+    for task in failed[:1]:
+        yield f"{task}: {short(statuses[task].reason, LONGEST_REASON)}"
+    for name in missed:
+        yield f"not as expected: {short(name)}"
+    yield f"run {request.run_id}: {State.FAILED if missed else state}"
+    yield f"collect it:   python -m lab collect {request.run_id}"
+    yield f"train again:  python -m lab run {request.spec.experiment}"
+
+
+def _row(status: TaskStatus, records: Path) -> tuple[str, ...]:
+    newest: dict[str, object] = {}
+    for record in records_of(records):
+        newest.update(record)
+    return (
+        status.task,
+        status.state,
+        _number(newest.get("local_step"), ","),
+        _number(newest.get("global_step"), ","),
+        _number(newest.get("loss"), ".4f"),
+        _number(newest.get("accuracy"), ".4f"),
+    )
+
+
+def _number(value: object, form: str) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return format(value, form) if is_number else ""
+
+
+def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(_HEADINGS, *rows, strict=True)]
+    for row in (_HEADINGS, tuple("-" * width for width in widths), *rows):
+        cells = [
+            cell.ljust(width) if column < 2 else cell.rjust(width)  # noqa: PLR2004
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def main() -> int:
+    """Train what the variables ask for, and wait for the end of the service; its exit code."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+    volume = Volume(Path(os.environ["LAB_RUNS"]))
+    try:
+        autorun = Autorun.from_environ(os.environ)
+        if autorun is not None:
+            for fault in autorun.skipped:
+                _print(f"left out: {fault}: a fault of a network needs `lab run`")
+            for line in report(volume, train(autorun, volume, _print, time.sleep)):
+                _print(line)
+            _print("the environment waits for further runs; stop it with Ctrl-C")
+    except OneshotError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return _EXIT_USAGE
+    except OSError as error:
+        sys.stderr.write(f"error: the run volume {volume.root} cannot be used: {error}\n")
+        return 1
+    while True:
+        signal.pause()
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"lab: {line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

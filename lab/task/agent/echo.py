@@ -1,0 +1,79 @@
+"""What a program's lines look like in a terminal: readable records, without TensorFlow's own lines.
+
+The records and the log of a run keep every line as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from lab.records import Record, Value
+from lab.task.protocol.text import short, visible
+
+NOTICE: Final = "TensorFlow's own lines are in the log of the run"
+"""What stands in the place of all lines of TensorFlow's."""
+
+_TENSORFLOW: Final = re.compile(
+    rb"(?:(?:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: )?[IWE] tensorflow/"
+    rb"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: [IWE] "  # TensorFlow 2.15 and older
+    rb"|[IWE]\d{4} \d\d:\d\d:\d+\.\d+ "
+    rb"|WARNING: All log messages before absl::InitializeLog"
+    rb"|(?:INFO|WARNING):tensorflow:"
+    rb"|To enable the following instructions: "
+    rb"|Additional GRPC error information from remote target "  # further lines of an error
+    rb"|[A-Z_]+:Error received from peer )"
+)
+
+_NUMBERS: Final = (
+    ("local_step", "local step", "{:,}"),
+    ("global_step", "global step", "{:,}"),
+    ("loss", "loss", "{:.4f}"),
+    ("accuracy", "accuracy", "{:.4f}"),
+    ("staleness", "staleness", "{:,}"),
+)
+
+
+class TensorFlowLines:
+    """Recognizes the lines of TensorFlow's runtime in a log, read in order."""
+
+    def __init__(self) -> None:
+        self._advice_follows = False
+
+    def has(self, line: bytes) -> bool:
+        """Whether the next line of the log is one; a fatal error counts as the program's."""
+        if self._advice_follows:
+            self._advice_follows = False
+            return True
+        # Behind a warning of deprecation, advice follows in a line without any mark.
+        self._advice_follows = line.rstrip() == b"Instructions for updating:"
+        return self._advice_follows or _TENSORFLOW.match(line) is not None
+
+
+def readable(record: Record) -> str:
+    """A record for people: `epoch 1: local step 550, global step 1,580, loss 2.9156`.
+
+    Returns:
+        Text that is safe to show; "" where the record holds nothing for people.
+    """
+    name = str(record.get("name", ""))
+    parts = [
+        f"{label} {form.format(record[field])}"
+        for field, label, form in _NUMBERS
+        if field in record
+    ]
+    if "value" in record:
+        parts.append(f"{name} {_short(record['value'])}")
+    text = ", ".join(parts)
+    if message := str(record.get("message", "")):
+        text = f"{text} ({message})" if text else message
+    kind = record["kind"]
+    if kind == "epoch" and text and isinstance(epoch := record.get("epoch"), int):
+        text = f"epoch {epoch + 1}: {text}"
+    if kind in {"eval", "final"} and text:
+        text = f"{'test' if kind == 'eval' else 'end'}: {text}"
+    return short(visible(text))
+
+
+def _short(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

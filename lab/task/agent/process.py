@@ -1,0 +1,158 @@
+"""A training program as the agent's own child."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+OOM_COUNTERS: Final = (
+    Path("/sys/fs/cgroup/memory.events"),  # cgroup v2
+    Path("/sys/fs/cgroup/memory/memory.oom_control"),  # cgroup v1
+)
+
+# Of <sys/prctl.h>.
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PR_SET_CHILD_SUBREAPER = 36
+
+_LINUX = sys.platform == "linux"
+_libc = ctypes.CDLL(None, use_errno=True) if _LINUX else None
+
+
+def set_subreaper() -> None:
+    """Make this process the parent of whatever its programs leave behind.
+
+    A program's own background processes may leave its process group; as orphans they come to the
+    nearest ancestor that asked for them, which can then end them. Linux only.
+    """
+    if _libc is not None:
+        _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def set_pdeathsig(parent: int) -> None:
+    """Let the kernel end this process when its parent ends. Linux only."""
+    assert _libc is not None  # noqa: S101 (narrows the type)
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def set_process_name(name: str) -> None:
+    """Set the name that `ps -o comm` and `top` show of this process. Linux only."""
+    assert _libc is not None  # noqa: S101 (narrows the type)
+    _libc.prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+class ChildProcess:
+    """One start of a program, in a process group of its own.
+
+    Not in a session of its own: Linux schedules each session as one unit (`sched_autogroup`), and
+    a parameter server and workers that share CPUs train a sixth slower in units of their own.
+
+    It belongs into a process that has no other children, for `reap` ends all of them.
+
+    Attributes:
+        pid: Its process id.
+        output: The reading end of the pipe that its standard output and error share.
+        wakes: Descriptors that get readable when it ends; none, for the agent hears SIGCHLD.
+    """
+
+    wakes: tuple[int, ...] = ()
+
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], folder: Path) -> None:
+        """Start it.
+
+        Raises:
+            OSError: It could not be started.
+        """
+        parent = os.getpid()
+
+        self.output, writing = os.pipe()
+        try:
+            # The agent has one thread while it starts a program, so that code between fork and
+            # exec finds no lock held.
+            self._child = subprocess.Popen(
+                argv,
+                env=environ,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=writing,
+                stderr=writing,
+                process_group=0,
+                preexec_fn=(lambda: set_pdeathsig(parent)) if _LINUX else None,  # noqa: PLW1509
+            )
+        except BaseException:
+            os.close(self.output)
+            raise
+        finally:
+            os.close(writing)
+        self.pid = self._child.pid
+
+    def ended(self) -> bool:
+        """Whether it has ended; it is not reaped, so that its process group stays its own."""
+        if self._child.returncode is not None:
+            return True
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it and to its process group."""
+        # macOS refuses where only the unreaped leader is left of the group.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._child.returncode is None:
+                os.killpg(self.pid, number)
+
+    def reap(self) -> int:
+        """End what is left of its group and take its exit code, negative for a signal."""
+        self.signal(signal.SIGKILL)
+        code = self._child.wait()
+        reap_children()
+        return code
+
+
+def reap_children(within_s: float = 2.0) -> None:
+    """Kill and reap every child of this process, and theirs, until there is none."""
+    deadline = time.monotonic() + within_s
+    while (children := _children()) and time.monotonic() < deadline:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.005)
+
+
+def _children() -> list[int]:
+    me = os.getpid()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat") if _LINUX else ():
+        try:
+            fields = path.read_bytes().rpartition(b")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == me:
+            found.append(int(path.parent.name))
+    return found
+
+
+def oom_kills(counters: Sequence[Path] = OOM_COUNTERS) -> int | None:
+    """How often the kernel has killed a process of this cgroup for lack of memory; None: unknown.
+
+    Args:
+        counters: Files with a line `oom_kill N`; the first that has one counts.
+    """
+    for path in counters:
+        try:
+            lines = path.read_text(encoding="ascii").splitlines()
+        except (OSError, UnicodeDecodeError):
+            continue
+        for line in lines:
+            name, _, count = line.partition(" ")
+            if name == "oom_kill" and count.isdecimal():
+                return int(count)
+    return None

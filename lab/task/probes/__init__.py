@@ -1,0 +1,1 @@
+"""Small programs beside the agent: health checks, GPU probe, links, network faults, collection."""

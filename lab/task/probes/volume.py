@@ -1,0 +1,147 @@
+"""`python -m lab.task.probes.volume`: the command line of control and sync.
+
+It is called beside the run volume, in a container::
+
+    submit REQUEST              hand a request (JSON) to the agents; what belongs to the run lies in
+                                incoming/<run_id>/ by then: program/, files/, checkpoints/
+    cancel RUN REASON           ask the agents to end a run
+    kill RUN REASON             the same, at once: programs get no time to save anything
+    fault RUN FAULT             ask them to do something to it (`lab.task.protocol.faults`)
+    requests                    all requests, one line of JSON each, oldest first
+    collected RUN DIRECTORY     note into which directory of runs all of a run was collected
+    collected                   these notes, as a JSON object
+    ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]
+                                stream a run, as frames (`lab.task.protocol.framing`); the offsets
+                                are one or more JSON arguments; with a leash until standard
+                                input ends: its reader has gone; with --rest also where a task
+                                has not written its end, because its agent has died
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 another run is under way, 4 no such run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lab.task.probes.sync import stream
+from lab.task.protocol import Chunk, Request, Volume
+from lab.task.protocol.control import (
+    NoSuchRun,
+    VolumeBusy,
+    cancel,
+    collected,
+    inject_fault,
+    kill,
+    mark_collected,
+    requests,
+    submit,
+)
+from lab.task.protocol.framing import encode_frame
+
+_USAGE = (
+    "usage: submit REQUEST | cancel RUN REASON | kill RUN REASON | fault RUN FAULT | requests |"
+    " collected [RUN DIRECTORY] | ship RUN OFFSETS... [--follow [--leash]] [--all-sizes] [--rest]"
+)
+_FOLLOW, _LEASH, _ALL_SIZES, _REST = "--follow", "--leash", "--all-sizes", "--rest"
+EXIT_FAILED, EXIT_USAGE, EXIT_BUSY, EXIT_NO_SUCH_RUN = 1, 2, 3, 4
+
+
+_EXIT_CODES = {VolumeBusy: EXIT_BUSY, NoSuchRun: EXIT_NO_SUCH_RUN}
+
+
+def _switches(arguments: Sequence[str]) -> list[str]:
+    return [argument for argument in arguments if argument.startswith("--")]
+
+
+def _is_complete(switches: Sequence[str], arguments: Sequence[str]) -> bool:
+    """Whether offsets stand before the switches, and these fit together."""
+    offsets = len(arguments) - len(switches)
+    known = {_FOLLOW, _LEASH, _ALL_SIZES, _REST}
+    return (
+        offsets > 0
+        and list(arguments[offsets:]) == list(switches)
+        and len(set(switches)) == len(switches)
+        and known.issuperset(switches)
+        and not (_LEASH in switches and _FOLLOW not in switches)
+    )
+
+
+def _offsets(arguments: Sequence[str]) -> dict[str, int]:
+    """One word of a command line has a limit, so that the offsets may come in several."""
+    return {path: size for argument in arguments for path, size in json.loads(argument).items()}
+
+
+def main(argv: Sequence[str], root: Path) -> int:
+    """One command of the module's command line; returns its exit code."""
+    volume = Volume(root)
+    try:
+        match argv:
+            case ["submit", text]:
+                submit(volume, Request.from_json(text))
+            case ["cancel", run_id, reason]:
+                cancel(volume, run_id, reason)
+            case ["kill", run_id, reason]:
+                kill(volume, run_id, reason)
+            case ["fault", run_id, text]:
+                inject_fault(volume, run_id, text)
+            case ["collected", run_id, directory]:
+                mark_collected(volume, run_id, directory)
+            case ["collected"]:
+                sys.stdout.write(json.dumps(collected(volume)))
+            case ["requests"]:
+                sys.stdout.write("".join(f"{request.to_json()}\n" for request in requests(volume)))
+            case ["ship", run_id, *words] if _is_complete(switches := _switches(words), words):
+                offsets = _offsets(words[: len(words) - len(switches)])
+                chunks = stream(
+                    volume,
+                    run_id,
+                    offsets,
+                    follow=_FOLLOW in switches,
+                    all_sizes=_ALL_SIZES in switches,
+                    rest=_REST in switches,
+                )
+                _to_stdout(_leashed(chunks) if _LEASH in switches else chunks)
+            case _:
+                return _print_error(EXIT_USAGE, _USAGE)
+    except (VolumeBusy, NoSuchRun, ValueError) as error:
+        return _print_error(_EXIT_CODES.get(type(error), EXIT_USAGE), str(error))
+    except OSError as error:
+        return _print_error(EXIT_FAILED, f"the run volume {root} failed: {error}")
+    return 0
+
+
+def _leashed(chunks: Iterator[Chunk | None]) -> Iterator[Chunk | None]:
+    """The same, until standard input ends.
+
+    An engine goes on reading from an exec whose caller has gone, so that no write ever fails.
+    """
+    for chunk in chunks:
+        readable, _, _ = select.select([sys.stdin], [], [], 0)
+        if readable and not os.read(sys.stdin.fileno(), 1024):
+            return
+        yield chunk
+
+
+def _to_stdout(chunks: Iterator[Chunk | None]) -> None:
+    # The reader may go at any time, which is no fault of ours.
+    with contextlib.suppress(BrokenPipeError):
+        for chunk in chunks:
+            sys.stdout.buffer.write(encode_frame(chunk))
+            sys.stdout.buffer.flush()
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_error(code: int, line: str) -> int:
+    sys.stderr.write(" ".join(line.split()) + "\n")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], Path(os.environ["LAB_RUNS"])))

@@ -1,0 +1,61 @@
+"""When something is to happen during a run: after a time, or after a number of global steps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_SPAN: Final = re.compile(r"(?:(\d{1,5})h)?(?:(\d{1,5})m)?(?:(\d{1,8}(?:\.\d{1,6})?)s)?")
+_UNITS_S: Final = (3600, 60, 1)
+_STEPS: Final = re.compile(r"([0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,15}) steps?")
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """One moment of a run; exactly one of the two is given.
+
+    Attributes:
+        seconds: So long after the agents have taken the run up, or None.
+        steps: When the global step is this far, or None.
+    """
+
+    seconds: float | None = None
+    steps: int | None = None
+
+    def __str__(self) -> str:
+        return f"after {self.steps:,} steps" if self.steps is not None else f"{self.seconds:g}s"
+
+    def has_come(self, elapsed_s: float, global_step: int | None) -> bool:
+        """Whether it is now, or was before."""
+        if self.seconds is not None:
+            return elapsed_s >= self.seconds
+        return global_step is not None and self.steps is not None and global_step >= self.steps
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `10s`, `1m30s`, `0.5s`.
+
+    Raises:
+        ValueError: It is none; the message says what is.
+    """
+    found = _SPAN.fullmatch(text)
+    if not text or found is None:
+        raise ValueError(f"{text!r} is no time, such as 10s or 1m30s")
+    parts = zip(found.groups("0"), _UNITS_S, strict=True)
+    return sum(float(number) * unit for number, unit in parts)
+
+
+def parse_trigger(text: str) -> Trigger:
+    """Read `10s`, `after 10s` or `after 20,900 steps`.
+
+    Raises:
+        ValueError: It is none of them; the message says what is.
+    """
+    arguments = " ".join(text.split()).removeprefix("after ")
+    if steps := _STEPS.fullmatch(arguments):
+        return Trigger(steps=int(steps[1].replace(",", "")))
+    try:
+        return Trigger(seconds=parse_duration(arguments))
+    except ValueError:
+        raise ValueError(f"{text!r} is no moment, such as 10s, or: after 500 steps") from None

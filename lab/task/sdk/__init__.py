@@ -1,0 +1,1 @@
+"""What training programs import: records, data, flags, the start, interrupts, saved models."""

@@ -1,0 +1,203 @@
+"""The flags that every training program has: who is who in the cluster, and how to train.
+
+Where the cluster's flags are not given, `TF_CONFIG` says who is who.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Never
+
+from lab.task.protocol.program_flags import (
+    OF_VARIABLES,
+    TRAINING_GROUPS,
+    OneOf,
+    ProgramFlag,
+    amount,
+    boolean,
+    hosts,
+    one_of,
+    positive,
+    rate,
+    share,
+    whole,
+)
+
+__all__ = [
+    "JOBS",
+    "amount",
+    "boolean",
+    "hosts",
+    "one_of",
+    "parse",
+    "positive",
+    "rate",
+    "share",
+    "task_flags",
+    "training_flags",
+    "whole",
+]
+
+JOBS: Final = ("ps", "worker")
+
+_SHORT: Final = {"ps": ("--ps",), "worker": ("--worker",)}
+"""Further names of the hosts' flags, as the books have them."""
+
+
+def task_flags(
+    description: str, jobs: Sequence[str] = JOBS, optional: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """Make a parser with the flags that tell who is who; a program adds its own.
+
+    Args:
+        description: What `--help` says of the program.
+        jobs: The jobs that its cluster has.
+        optional: Those among them that it can do without.
+
+    Returns:
+        The parser; give it to `parse`.
+    """
+    parser = Parser(description=description, allow_abbrev=False)
+    parser.jobs, parser.optional = tuple(jobs), frozenset(optional)
+    cluster = parser.add_argument_group("the cluster (default: as TF_CONFIG says)")
+    cluster.add_argument("--job_name", choices=parser.jobs, help="this task's job")
+    cluster.add_argument("--task_index", "--task_id", type=whole, help="its index in the job")
+    for job in parser.jobs:
+        names = (f"--{job}_hosts", *_SHORT.get(job, ()))
+        cluster.add_argument(
+            *names, type=hosts, metavar="HOST:PORT,…", help=f"the tasks of job {job}"
+        )
+    return parser
+
+
+def training_flags(
+    description: str, jobs: Sequence[str] = JOBS, optional: Sequence[str] = ()
+) -> argparse.ArgumentParser:
+    """The same with the flags that all MNIST programs share; see `task_flags`."""
+    parser = task_flags(description, jobs, optional)
+    for heading, flags in TRAINING_GROUPS.items():
+        group = parser.add_argument_group(heading)
+        for name, flag in flags.items():
+            is_known = flag.default is not None and not flag.is_switch
+            group.add_argument(
+                f"--{name}",
+                default=os.environ.get(OF_VARIABLES.get(name, "")) or flag.default,
+                help=flag.help + (f" (default: {flag.default})" if is_known else ""),
+                **_reading(flag),
+            )
+    return parser
+
+
+def _reading(flag: ProgramFlag) -> dict[str, Any]:
+    if isinstance(flag.parse, OneOf):
+        return {"choices": flag.parse.choices}
+    return {"type": flag.parse, **({"nargs": "?", "const": True} if flag.is_switch else {})}
+
+
+def parse(
+    parser: argparse.ArgumentParser,
+    arguments: list[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> argparse.Namespace:
+    """Parse the flags, take what is not given from `TF_CONFIG`, and see that the cluster is whole.
+
+    Args:
+        parser: What `training_flags` made, with the program's own flags.
+        arguments: The command line; the process's own by default.
+        environment: Where `TF_CONFIG` stands; the process's own by default.
+
+    Returns:
+        The flags; `ps_hosts`, `worker_hosts` and so on are lists of `host:port`, empty for a job
+        that has no task.
+
+    Raises:
+        SystemExit: A flag is wrong: one line on stderr, exit code 2. Or `--help` was asked.
+    """
+    flags = parser.parse_args(arguments)
+    jobs, optional = _jobs_of(parser)
+    names = ["job_name", "task_index", *(f"{job}_hosts" for job in jobs if job not in optional)]
+    missing = [name for name in names if getattr(flags, name) is None]
+    text = (os.environ if environment is None else environment).get("TF_CONFIG")
+    if missing and not text:
+        parser.error(f"--{missing[0]} is missing; give it, or set TF_CONFIG")
+    if missing and text:
+        try:
+            found = _from_tf_config(text, jobs, optional)
+        except (ValueError, argparse.ArgumentTypeError) as error:
+            parser.error(f"TF_CONFIG: {error}")
+        for name, value in found.items():
+            if getattr(flags, name) is None:
+                setattr(flags, name, value)
+    members = {job: getattr(flags, f"{job}_hosts") or [] for job in jobs}
+    for job, its in members.items():
+        setattr(flags, f"{job}_hosts", its)
+    _check_whole(parser, flags, members)
+    return flags
+
+
+def _check_whole(
+    parser: argparse.ArgumentParser, flags: argparse.Namespace, cluster: Mapping[str, list[str]]
+) -> None:
+    """See that this task is one of the cluster's, and that no two share an address."""
+    members = cluster[flags.job_name]
+    # A job that the cluster can do without may have no address: nobody calls it.
+    is_called = bool(members) or flags.job_name not in _jobs_of(parser)[1]
+    if is_called and flags.task_index >= len(members):
+        last = len(members) - 1
+        parser.error(f"--task_index: {flags.task_index}; job {flags.job_name} has 0 to {last}")
+    everyone = [host for hosts in cluster.values() for host in hosts]
+    for host in everyone:
+        if everyone.count(host) > 1:
+            parser.error(f"{host} is in the cluster twice; give each task its own port")
+
+
+def _jobs_of(parser: argparse.ArgumentParser) -> tuple[tuple[str, ...], frozenset[str]]:
+    assert isinstance(parser, Parser)  # noqa: S101 (narrows the type: `task_flags` made it)
+    return parser.jobs, parser.optional
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line.
+
+    Attributes:
+        jobs: The jobs of the program's cluster.
+        optional: Those among them that it can do without.
+    """
+
+    jobs: tuple[str, ...] = JOBS
+    optional: frozenset[str] = frozenset()
+
+    def error(self, message: str) -> Never:
+        """One line on stderr, and exit code 2."""
+        self.exit(2, f"error: {message}; --help lists all flags\n")
+
+
+def _from_tf_config(text: str, jobs: Sequence[str], optional: Collection[str]) -> dict[str, Any]:
+    """Read the cluster's flags from `TF_CONFIG`'s JSON.
+
+    Raises:
+        ValueError: It is no JSON, or not of the right shape.
+        argparse.ArgumentTypeError: A value in it is wrong.
+    """
+    config = json.loads(text)
+    known = " and ".join([", ".join(jobs[:-1]), jobs[-1]] if len(jobs) > 1 else jobs)
+    plural = "jobs" if len(jobs) > 1 else "job"
+    try:
+        cluster, task = config["cluster"], config["task"]
+        others = cluster.keys() - set(jobs)
+        job_name, task_index = task["type"], str(task["index"])
+        members = {
+            job: ",".join(cluster[job]) for job in jobs if job in cluster or job not in optional
+        }
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it names no {plural} {known}, or no task") from error
+    if others or job_name not in jobs:
+        raise ValueError(f"this program knows the {plural} {known} only")
+    return {
+        "job_name": job_name,
+        "task_index": whole(task_index),
+        **{f"{job}_hosts": hosts(text) for job, text in members.items()},
+    }

@@ -1,0 +1,124 @@
+"""Run a program that was printed in 2017 or 2018 as `python PROGRAM WORDS` would have run it.
+
+    python -m lab.task.tf1 [--faithful] [--mend] PROGRAM [WORDS]
+
+`--faithful` leaves polls of 30 seconds, and goes on from checkpoints of earlier runs; `--mend`
+mends the known faults of synchronous programs.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from lab.task.protocol import task_names
+from lab.task.sdk.program import ProgramError, ended_tasks
+from lab.task.sdk.recorder import Recorder
+from lab.task.tf1 import known_bugs
+from lab.task.tf1.import_hook import provide, tensorflow_1
+from lab.task.tf1.known_bugs import uncall_operations
+from lab.task.tf1.missing import (
+    exit_on_missing_file,
+    exit_with_line,
+    missing_file_line,
+    record_missing_files,
+)
+from lab.task.tf1.sessions import refuse_stale_checkpoints, shorten_polling
+
+_FAITHFUL, _FIX = "--faithful", "--mend"
+
+
+def main() -> None:
+    """Run it; what it raises is its own, with a line more where the fault is a known one."""
+    arguments = sys.argv[1:]
+    count = next(i for i, argument in enumerate(arguments) if argument not in {_FAITHFUL, _FIX})
+    switches, sys.argv = arguments[:count], arguments[count:]
+    hints = _FIX in switches
+    job, _, index = os.environ.get("LAB_TASK", "worker-0").rpartition("-")
+    recorder = Recorder(job, int(index))
+
+    def notify(line: str) -> None:
+        recorder.write("event", message=line)
+
+    program = Path(sys.argv[0]).resolve()
+    try:
+        tree = ast.parse(program.read_bytes(), str(program))
+    except OSError as error:
+        sys.exit(f"error: {program} cannot be read ({error.strerror}); check the path")
+    if hints:
+        tree = uncall_operations(tree, notify)
+    optimizer = _optimizer(int(index) if hints else None, notify)
+    provide(program.parent, tensorflow_1({"SyncReplicasOptimizer": optimizer}))
+    _number_requests(f"{job}-{index}", notify)
+    # It imports TensorFlow.
+    from lab.task.tf1.retry import retry_refused_steps  # noqa: PLC0415
+
+    retry_refused_steps(notify, known_bugs.exit_with_known_fault)
+    if _FAITHFUL not in switches:
+        shorten_polling()
+        # The lab has copied it for this run: by hand it is older than all that it writes.
+        refuse_stale_checkpoints(program.stat().st_mtime)
+    noted = record_missing_files()
+    exit_on_missing_file(noted, program.name)
+    try:
+        _run(program, tree)
+    except ProgramError as error:
+        sys.exit(f"error: {error}")
+    except TypeError as error:
+        what = known_bugs.called_operation_message(error, program.parent)
+        if what is None:
+            raise
+        traceback.print_exc()
+        sys.exit(f"{known_bugs.ERROR}: {what}")
+    except Exception as error:
+        line = missing_file_line(error, noted, program.name)
+        if line is None:
+            raise
+        traceback.print_exc()
+        exit_with_line(line)
+
+
+def _run(program: Path, tree: ast.Module) -> None:
+    """Run a program as the main module, with the modules beside it within its reach."""
+    sys.path[0] = str(program.parent)
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    module.__file__ = str(program)
+    exec(compile(tree, str(program), "exec", dont_inherit=True), vars(module))  # noqa: S102
+
+
+def _number_requests(task: str, notify: known_bugs.NotifyTask) -> None:
+    """Keep TensorFlow from refusing steps by mistake; where that fails, only say so."""
+    cluster = json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
+    names = task_names(cluster)
+    if task not in names:
+        return  # it is alone, and sends no requests
+    # It imports TensorFlow, whose libraries have to be there.
+    from lab.task.tf1.request_ids import number_requests  # noqa: PLC0415
+
+    try:
+        done = number_requests(names.index(task), int(os.environ.get("LAB_ATTEMPT", "0")))
+    except OSError as error:
+        notify(f"request ids may repeat, and TensorFlow may refuse a step: {error}")
+    else:
+        if not done:
+            notify("request ids may repeat, and TensorFlow may refuse a step; see docs/listings.md")
+
+
+def _optimizer(hints_for: int | None, notify: known_bugs.NotifyTask) -> type:
+    """SyncReplicasOptimizer: mended for a worker with this index, or else watched."""
+    # It imports TensorFlow.
+    from lab.task.tf1 import synchronous  # noqa: PLC0415
+
+    if hints_for is not None:
+        return synchronous.fixed_optimizer(hints_for, notify)
+    optimizer = synchronous.SyncReplicasOptimizer
+    known_bugs.Watch(notify, is_synchronous=lambda: optimizer.made, ended=ended_tasks).start()
+    return optimizer
+
+
+main()

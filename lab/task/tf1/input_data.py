@@ -1,0 +1,158 @@
+"""`tensorflow.examples.tutorials.mnist.input_data`: MNIST as the tutorials of TensorFlow 1 had it.
+
+The functions and classes have the names, arguments and behaviour of TensorFlow 1.4's; the images
+are the lab's, wherever a program says that they lie. How batches are drawn is part of a printed
+result, so it is kept as it was: each epoch is shuffled, and a batch that crosses the end of one
+takes what is left of it and the rest from the next.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lab.task.protocol import DATA_DIR
+from lab.task.sdk import data
+from lab.task.sdk.data import CLASSES, SIDE, Bytes, Ints, scaled
+
+VALIDATION_SIZE: Final = 5000
+SOURCE_URL: Final = "https://storage.googleapis.com/cvdf-datasets/mnist/"
+
+Array = npt.NDArray[Any]
+
+
+def dense_to_one_hot(labels_dense: Ints, num_classes: int) -> npt.NDArray[np.float64]:
+    """Digits [n] as rows with a single 1 [n, num_classes]."""
+    return np.eye(num_classes)[labels_dense]
+
+
+class DataSet:
+    """Images and labels, and the batches that are drawn of them.
+
+    Attributes:
+        images: float32 in [0, 1], or uint8: [n, 784], or [n, 28, 28, 1] where not flattened.
+        labels: Digits [n], or rows with a single 1 [n, 10].
+        num_examples: n.
+        epochs_completed: How many epochs have been drawn.
+    """
+
+    def __init__(self, images: Array, labels: Array, seed: int | None = None) -> None:
+        """Keep images and labels; NumPy's own generator is seeded, as it was.
+
+        Without a seed of its own it is the graph's, of `tf.set_random_seed`.
+        """
+        np.random.seed(_seed_of_the_graph() if seed is None else seed)
+        self.images = images
+        self.labels = labels
+        self.num_examples = len(images)
+        self.epochs_completed = 0
+        self._next = 0
+
+    def next_batch(
+        self, batch_size: int, fake_data: bool = False, shuffle: bool = True
+    ) -> tuple[Array, Array]:
+        """The next examples of this epoch, and of the next one where it ends among them."""
+        del fake_data
+        start = self._next
+        if start == 0 and self.epochs_completed == 0 and shuffle:
+            self._shuffle()
+        end = start + batch_size
+        if end <= self.num_examples:
+            self._next = end
+            return self.images[start:end], self.labels[start:end]
+        self.epochs_completed += 1
+        images, labels = self.images[start:], self.labels[start:]
+        if shuffle:
+            self._shuffle()
+        self._next = end - self.num_examples
+        return (
+            np.concatenate((images, self.images[: self._next])),
+            np.concatenate((labels, self.labels[: self._next])),
+        )
+
+    def _shuffle(self) -> None:
+        order = np.arange(self.num_examples)
+        np.random.shuffle(order)
+        self.images, self.labels = self.images[order], self.labels[order]
+
+
+def _seed_of_the_graph() -> int | None:
+    tensorflow = sys.modules.get("tensorflow.compat.v1")
+    if tensorflow is None:
+        return None
+    seed: int | None = tensorflow.get_seed(None)[0]
+    return seed
+
+
+class Datasets(NamedTuple):
+    """The three parts."""
+
+    train: DataSet
+    validation: DataSet
+    test: DataSet
+
+
+def read_data_sets(  # noqa: PLR0917  (the arguments in their old order)
+    train_dir: str,
+    fake_data: bool = False,
+    one_hot: bool = False,
+    dtype: Any = np.float32,
+    reshape: bool = True,
+    validation_size: int = VALIDATION_SIZE,
+    seed: int | None = None,
+    source_url: str = SOURCE_URL,
+) -> Datasets:
+    """The lab's MNIST, whatever directory and address are named: 55,000, 5,000 and 10,000 images.
+
+    Raises:
+        ValueError: The validation set would be larger than what there is, or the type is neither
+            float32 nor uint8.
+    """
+    del train_dir, fake_data, source_url  # Nothing is downloaded, and nothing is made up.
+    kind = np.dtype(getattr(dtype, "as_numpy_dtype", dtype))
+    if kind not in (np.float32, np.uint8):
+        raise ValueError(f"Invalid image dtype {kind}, expected uint8 or float32")
+    own = os.environ.get(DATA_DIR)
+    mnist = data.load_mnist(Path(own) if own else None)
+    pixels = np.concatenate((mnist.train.pixels, mnist.validation.pixels))
+    digits = np.concatenate((mnist.train.labels, mnist.validation.labels))
+    if not 0 <= validation_size <= len(pixels):
+        raise ValueError(
+            f"Validation size should be between 0 and {len(pixels)}. Received: {validation_size}."
+        )
+
+    def part(pixels: Bytes, digits: Ints) -> DataSet:
+        images: Array = scaled(pixels) if kind == np.float32 else pixels
+        if not reshape:
+            images = images.reshape(-1, SIDE, SIDE, 1)
+        return DataSet(images, dense_to_one_hot(digits, CLASSES) if one_hot else digits, seed)
+
+    # The tutorials kept the first images for validation, not the last.
+    held = validation_size
+    return Datasets(
+        train=part(pixels[held:], digits[held:]),
+        validation=part(pixels[:held], digits[:held]),
+        test=part(mnist.test.pixels, mnist.test.labels),
+    )
+
+
+def load_mnist(train_dir: str = "MNIST-data") -> Datasets:
+    """The same with all defaults: digits as numbers."""
+    return read_data_sets(train_dir)
+
+
+def load_dataset(name: str, size: str = "small", test_with_fake_data: bool = False) -> Datasets:
+    """`tf.contrib.learn.datasets.load_dataset`, which knows MNIST only here.
+
+    Raises:
+        ValueError: Another data set is asked for.
+    """
+    del size, test_with_fake_data  # For the texts of DBpedia only.
+    if name != "mnist":
+        raise ValueError(f"Name of dataset is not found: {name}; the lab has mnist only")
+    return load_mnist()
