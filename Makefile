@@ -43,10 +43,12 @@ listing-proof: $(VENV)/.dev  ## one training of 82,500 steps as a listing, into 
 
 check: lint test  ## what to run before a change; .ci/run is what must hold before it lands
 
-lint: $(VENV)/.dev  ## formatting, lint and strict types
+lint: $(VENV)/.dev  ## formatting, lint, strict types, layers and vocabulary
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tools/vocabulary.py
 
 golden: $(VENV)/.dev  ## write the expected outputs in tests/golden anew; read the diff before you commit
 	$(BIN)/python -m pytest tests/unit/test_golden.py --update-golden
