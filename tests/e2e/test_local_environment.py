@@ -378,7 +378,7 @@ def test_agent_that_does_not_come_takes_all_with_it(
 ) -> None:
     bad = project / "bad" / "lab"
     shutil.copytree(ROOT / "lab", bad, ignore=shutil.ignore_patterns("__pycache__", "datasets"))
-    (bad / "task" / "agent.py").write_text("raise SystemExit('error: no agent today')\n")
+    (bad / "task/agent/__main__.py").write_text("raise SystemExit('error: no agent today')\n")
     monkeypatch.setattr("lab.__file__", str(bad / "__init__.py"))
     with pytest.raises(LabError, match=r"the agent of \S+ ended at once: error: no agent today"):
         up(project)
