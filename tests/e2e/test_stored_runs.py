@@ -39,6 +39,7 @@ def test_a_stored_run_is_listed_shown_and_reported(project: Path) -> None:
 
 def test_the_program_of_a_stored_run_goes_on_from_what_it_saved(project: Path) -> None:
     old = project / "runs" / RUN
+    assert "from lab.task.recorder import Recorder" in (old / "program/regression.py").read_text()
     saved = {
         task: int(np.load(old / f"files/saved/{task}/model.npz")["global_step"]) for task in STEPS
     }

@@ -38,6 +38,7 @@ def test_it_is_read_with_its_specification(run: RunDir) -> None:
     assert info.format == FORMAT
     assert (info.seed, info.git, info.plan) == (raw["seed"], raw["git"], raw["plan"])
     assert RunInfo.from_json(info.to_json()) == info
+    assert json.loads(info.to_json())["format"] == 2  # an earlier lab refuses it by this number
 
 
 def test_all_that_a_specification_holds_is_converted(run: RunDir) -> None:

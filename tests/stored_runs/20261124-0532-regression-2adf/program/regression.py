@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from lab.task.sdk.data import load_mnist
-from lab.task.sdk.flags import parse, training_flags
-from lab.task.sdk.interrupt import leave_on_interrupt
-from lab.task.sdk.model import SavedModel, load_model, save_model
-from lab.task.sdk.program import make_directory, report_failure, run_directory, wait_for_start
+from lab.task.data import load_mnist
+from lab.task.flags import parse, training_flags
+from lab.task.interrupt import leave_on_interrupt
+from lab.task.model import SavedModel, load_model, save_model
+from lab.task.program import make_directory, report_failure, run_directory, wait_for_start
 from lab.task.protocol import CLUSTER_FLAGS
-from lab.task.sdk.recorder import Recorder
+from lab.task.recorder import Recorder
 
 flags = parse(training_flags(__doc__))
 leaving = leave_on_interrupt()
