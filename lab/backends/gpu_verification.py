@@ -74,7 +74,7 @@ def evaluate(
     sights = environment.probe_gpus(tensorflow=False)
     found = _verdicts(sights, planned, gpus)
     answered = any(each.answered for each in sights.values())
-    if tensorflow and answered and all(each.argument.good for each in found.values()):
+    if tensorflow and answered and all(each.status.good for each in found.values()):
         again = environment.probe_gpus(tensorflow=True)
         # A TensorFlow that does not answer in time takes back nothing of what others reported.
         known = {name: each for name, each in again.items() if each.environment is not None}
@@ -112,7 +112,7 @@ def _verdicts(
 
 
 def _refuse_faults(verdicts: Mapping[str, GpuCheck]) -> None:
-    bad = {name: each for name, each in verdicts.items() if not each.argument.good}
+    bad = {name: each for name, each in verdicts.items() if not each.status.good}
     if bad:
         (name, first), *others = bad.items()
         names = _names([other for other, _ in others])
@@ -123,7 +123,7 @@ def _refuse_faults(verdicts: Mapping[str, GpuCheck]) -> None:
 def _parts(verdicts: Mapping[str, GpuCheck]) -> Iterator[str]:
     holders = {name: each for name, each in verdicts.items() if each.planned}
     for argument, how in ((GpuStatus.PROVED, "proved"), (GpuStatus.DECLARED, "declared only")):
-        group = {name: each for name, each in holders.items() if each.argument is argument}
+        group = {name: each for name, each in holders.items() if each.status is argument}
         if group:
             gpus = len({gpu for each in group.values() for gpu in each.planned})
             first = next(iter(group.values()))
@@ -131,9 +131,7 @@ def _parts(verdicts: Mapping[str, GpuCheck]) -> Iterator[str]:
             if argument is GpuStatus.DECLARED:
                 why = first.explanation.partition("; ")[2]
             yield f"{_count(gpus, 'card')} of {_count(len(group), 'task')} {how} ({why})"
-    unknown = [
-        (name, each) for name, each in verdicts.items() if each.argument is GpuStatus.UNKNOWN
-    ]
+    unknown = [(name, each) for name, each in verdicts.items() if each.status is GpuStatus.UNKNOWN]
     for name, each in unknown[:1]:
         others = f" and {_count(len(unknown) - 1, 'other')}" if len(unknown) > 1 else ""
         yield f"{name}{others}: {each.explanation}"
@@ -142,7 +140,7 @@ def _parts(verdicts: Mapping[str, GpuCheck]) -> Iterator[str]:
         (GpuStatus.PROVED, "sees none", "see none"),
         (GpuStatus.DECLARED, "is told of none", "are told of none"),
     ):
-        names = [name for name, each in empty.items() if each.argument is argument]
+        names = [name for name, each in empty.items() if each.status is argument]
         if names:
             yield f"{_names(names)} {one if len(names) == 1 else several}"
 

@@ -56,7 +56,7 @@ class Pinned:
             "task": self.task,
             "planned": list(self.verdict.planned),
             "seen": None if seen is None else list(seen),
-            "verdict": self.verdict.argument.value,
+            "verdict": self.verdict.status.value,
             "sources": list(self.verdict.sources),
             "explanation": self.verdict.explanation,
             "mend": self.verdict.fix,
@@ -94,17 +94,17 @@ def pinned_table(pinned: Sequence[Pinned]) -> Group:
     rows = [
         (each.name, _ids(each.verdict.planned), _observed(each.verdict), _status_cell(each.verdict))
         for each in pinned
-        if each.verdict.planned or each.verdict.argument not in _NONE
+        if each.verdict.planned or each.verdict.status not in _NONE
     ]
     parts: list[Table | Text] = [Text(), table_of(("task", "planned", "seen", "verdict"), rows)]
     for argument, reported in _NONE.items():
-        empty = [e.name for e in pinned if not e.verdict.planned and e.verdict.argument is argument]
+        empty = [e.name for e in pinned if not e.verdict.planned and e.verdict.status is argument]
         if empty:
             parts.append(Text(visible(f"{reported}: {', '.join(empty)}")))
     for each in pinned:
-        if not each.verdict.argument.good:
+        if not each.verdict.status.good:
             text = f"{each.name}: {each.verdict.explanation}; {each.verdict.fix}"
-            parts.append(Text(visible(text), style=_STYLES[each.verdict.argument]))
+            parts.append(Text(visible(text), style=_STYLES[each.verdict.status]))
     return Group(*parts)
 
 
@@ -181,7 +181,7 @@ def _connection(pair: Pair) -> str:
 
 
 def _status_cell(verdict: GpuCheck) -> Text:
-    return Text(verdict.argument.value, style=_STYLES[verdict.argument])
+    return Text(verdict.status.value, style=_STYLES[verdict.status])
 
 
 def _observed(verdict: GpuCheck) -> str:

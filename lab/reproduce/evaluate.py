@@ -105,7 +105,7 @@ def evaluate_claims(
 
 def _every_run(runs: Sequence[RunFigures]) -> ClaimResult:
     failed = [run.run_id for run in runs if not run.succeeded]
-    argument = (
+    status = (
         ClaimStatus.OUTSIDE_BAND
         if failed
         else ClaimStatus.PASS
@@ -116,7 +116,7 @@ def _every_run(runs: Sequence[RunFigures]) -> ClaimResult:
     ours = Observed(float(len(failed)) if runs else None, None, None, len(runs))
     band = Interval(0, 0)
     return ClaimResult(
-        "runs", "runs that failed", None, ours, "runs", band, argument, why, "own", "lab",
+        "runs", "runs that failed", None, ours, "runs", band, status, why, "own", "lab",
         "each run's state", "",
     )  # fmt: skip
 
@@ -176,8 +176,8 @@ def _exactly(claim: Claim, values: Sequence[float]) -> ClaimResult:
     wanted = float(claim.value or 0)
     off = [value for value in values if value != wanted]
     why = f"{len(off)} of {len(values)} runs differ" if off else "in every run"
-    argument = ClaimStatus.OUTSIDE_BAND if off else ClaimStatus.PASS
-    return _verdict(claim, values, Interval(wanted, wanted), argument, why)
+    status = ClaimStatus.OUTSIDE_BAND if off else ClaimStatus.PASS
+    return _verdict(claim, values, Interval(wanted, wanted), status, why)
 
 
 def _nearly(claim: Claim, values: Sequence[float]) -> ClaimResult:
@@ -189,8 +189,8 @@ def _nearly(claim: Claim, values: Sequence[float]) -> ClaimResult:
     if len(values) < LEAST_RUNS:
         why = f"{counted(len(values), 'run')}, and the mean of {LEAST_RUNS} is judged"
         return _verdict(claim, values, band, ClaimStatus.INSUFFICIENT_RUNS, why)
-    argument = ClaimStatus.PASS if mean in band else ClaimStatus.OUTSIDE_BAND
-    return _verdict(claim, values, band, argument, why)
+    status = ClaimStatus.PASS if mean in band else ClaimStatus.OUTSIDE_BAND
+    return _verdict(claim, values, band, status, why)
 
 
 def _by_oracle(
@@ -207,15 +207,15 @@ def _by_oracle(
         better = (mean > band.ours.high) if claim.better == "high" else (mean < band.ours.low)
         good = bool(claim.better) and better
         why = "better than this training can be" if good else "not what the oracle comes to"
-        argument = ClaimStatus.TOO_GOOD if good else ClaimStatus.OUTSIDE_BAND
-        return _verdict(claim, values, band.ours, argument, why)
+        status = ClaimStatus.TOO_GOOD if good else ClaimStatus.OUTSIDE_BAND
+        return _verdict(claim, values, band.ours, status, why)
     if claim.value is None:
         return _verdict(claim, values, band.ours, ClaimStatus.PASS, "as the oracle")
     low, high = band.source.low, band.source.high
     why = f"one run lies in {low:.4f} to {high:.4f}"
-    argument = ClaimStatus.PASS if claim.value in band.source else ClaimStatus.OUTSIDE_BAND
-    where = "" if argument is ClaimStatus.PASS else ", and the printed value does not"
-    return _verdict(claim, values, band.ours, argument, why + where)
+    status = ClaimStatus.PASS if claim.value in band.source else ClaimStatus.OUTSIDE_BAND
+    where = "" if status is ClaimStatus.PASS else ", and the printed value does not"
+    return _verdict(claim, values, band.ours, status, why + where)
 
 
 def _band(claim: Claim, runs: Sequence[RunFigures], reference: Reference) -> Band | None:
@@ -239,7 +239,7 @@ def _mean(claim: Claim, values: Sequence[float]) -> float:
 
 
 def _verdict(
-    claim: Claim, values: Sequence[float], band: Interval | None, argument: ClaimStatus, why: str
+    claim: Claim, values: Sequence[float], band: Interval | None, status: ClaimStatus, why: str
 ) -> ClaimResult:
     if not values:
         ours = Observed(None, None, None, 0)
@@ -253,6 +253,6 @@ def _verdict(
             low, high = float(np.exp(logs.low)), float(np.exp(logs.high))
         ours = Observed(_mean(claim, values), low, high, len(values))
     return ClaimResult(
-        claim.id, claim.words, claim.value, ours, claim.unit, band, argument, why, claim.group,
+        claim.id, claim.words, claim.value, ours, claim.unit, band, status, why, claim.group,
         claim.source, claim.where, claim.note,
     )  # fmt: skip

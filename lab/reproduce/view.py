@@ -65,17 +65,17 @@ def reasons(verdicts: Sequence[ClaimResult]) -> list[str]:
     for verdict in verdicts:
         if verdict.verdict is not ClaimStatus.PASS:
             groups.setdefault((verdict.verdict, verdict.why), []).append(verdict.claim)
-    return [f"{_several(claims)}: {argument}: {why}" for (argument, why), claims in groups.items()]
+    return [f"{_several(claims)}: {status}: {why}" for (status, why), claims in groups.items()]
 
 
 def counts(verdicts: Sequence[ClaimResult]) -> str:
     """`48 PASS, 2 OUTSIDE_BAND`."""
     found = Counter(verdict.verdict for verdict in verdicts)
-    return ", ".join(f"{found[argument]} {argument}" for argument in ClaimStatus if found[argument])
+    return ", ".join(f"{found[status]} {status}" for status in ClaimStatus if found[status])
 
 
 def _row(verdict: ClaimResult, place: str) -> list[Cell]:
-    argument = verdict.verdict
+    status = verdict.verdict
     claim = Text("\n".join(visible(line) for line in _wrapped(verdict.words)))
     if place:
         claim.append("\n" + "\n".join(visible(line) for line in _wrapped(place)), style="dim")
@@ -85,7 +85,7 @@ def _row(verdict: ClaimResult, place: str) -> list[Cell]:
         _ours(verdict),
         "" if verdict.band is None else band(verdict.band.low, verdict.band.high),
         # Its parts below each other: whole, the longest would be a fifth of the table.
-        Text("_\n".join(argument.split("_")), style=_STYLES[argument]),
+        Text("_\n".join(status.split("_")), style=_STYLES[status]),
     ]
 
 

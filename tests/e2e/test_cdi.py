@@ -109,7 +109,7 @@ def test_the_device_nodes_prove_the_pins(environment: ComposeEnvironment, plan: 
     sights = environment.probe_gpus(tensorflow=False)
     for task in plan.tasks:
         told = check_gpus(task.gpus, sights[task.name], MINORS)
-        assert told.argument is GpuStatus.PROVED, told.explanation
+        assert told.status is GpuStatus.PROVED, told.explanation
         assert "device nodes" in told.sources
 
 
@@ -118,4 +118,4 @@ def test_a_wrong_card_is_seen(environment: ComposeEnvironment, plan: Plan) -> No
     sights = environment.probe_gpus(tensorflow=False)
     first, second = (task for task in plan.tasks if task.gpus and task.name != "worker-2")
     told = check_gpus(second.gpus, sights[first.name], MINORS)
-    assert told.argument is GpuStatus.MISMATCH
+    assert told.status is GpuStatus.MISMATCH

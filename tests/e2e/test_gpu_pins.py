@@ -123,11 +123,11 @@ def check_pins(environment: ComposeEnvironment, planned: Mapping[str, tuple[str,
     assert len(held) == len(set(held))
     verdicts = evaluate(environment, planned, ())
     assert {
-        name: verdicts[name].argument for name, cards in planned.items() if cards
+        name: verdicts[name].status for name, cards in planned.items() if cards
     } == dict.fromkeys([name for name, cards in planned.items() if cards], GpuStatus.DECLARED)
     # No device node is in there, and that is all that a ps can be asked.
-    assert verdicts["ps-0"].argument is GpuStatus.PROVED
-    assert {each.argument for name, each in verdicts.items() if name not in planned} == {
+    assert verdicts["ps-0"].status is GpuStatus.PROVED
+    assert {each.status for name, each in verdicts.items() if name not in planned} == {
         GpuStatus.DECLARED
     }
 

@@ -212,7 +212,7 @@ def judged(planned: tuple[str, ...], sight: GpuView, *, nodes_known: bool = True
 )
 def test_proved(planned: tuple[str, ...], sight: GpuView) -> None:
     found = judged(planned, sight)
-    assert (found.argument, found.fix) == (GpuStatus.PROVED, ""), found.explanation
+    assert (found.status, found.fix) == (GpuStatus.PROVED, ""), found.explanation
     assert found.seen == planned
     assert found.sources
 
@@ -222,7 +222,7 @@ def test_proved(planned: tuple[str, ...], sight: GpuView) -> None:
 )
 def test_declared(planned: tuple[str, ...], sight: GpuView) -> None:
     found = judged(planned, sight, nodes_known=bool(sight.nodes))
-    assert (found.argument, found.fix) == (GpuStatus.DECLARED, ""), found.explanation
+    assert (found.status, found.fix) == (GpuStatus.DECLARED, ""), found.explanation
     assert found.seen == planned
 
 
@@ -233,7 +233,7 @@ def test_mismatch(planned: tuple[str, ...], sight: GpuView, words: str) -> None:
     nodes_known = bool(sight.nodes) or words.endswith("(device nodes)")
     found = judged(planned, sight, nodes_known=nodes_known)
     shown = ", ".join(planned) or "none"
-    assert (found.argument, found.explanation) == (GpuStatus.MISMATCH, f"planned {shown}, {words}")
+    assert (found.status, found.explanation) == (GpuStatus.MISMATCH, f"planned {shown}, {words}")
     assert found.fix
 
 
@@ -316,17 +316,17 @@ def test_mismatch(planned: tuple[str, ...], sight: GpuView, words: str) -> None:
 )
 def test_lost(sight: GpuView, words: str, mend: str) -> None:
     found = judged((A,), sight)
-    assert found.argument is GpuStatus.LOST
+    assert found.status is GpuStatus.LOST
     assert found.explanation == f"planned {A}, and cannot use it: {words}"
     assert mend in found.fix
-    assert not found.argument.good
+    assert not found.status.good
 
 
 def test_a_card_of_another_task_is_no_loss() -> None:
     gone = {4: "Operation not permitted"}
-    assert judged((B,), inside(A, nodes=gone)).argument is GpuStatus.MISMATCH
-    assert judged((), inside(reasons={"nvml": "Unknown Error"})).argument is GpuStatus.PROVED
-    assert judged((A,), local(A, reasons={"nvml": "Unknown Error"})).argument is GpuStatus.DECLARED
+    assert judged((B,), inside(A, nodes=gone)).status is GpuStatus.MISMATCH
+    assert judged((), inside(reasons={"nvml": "Unknown Error"})).status is GpuStatus.PROVED
+    assert judged((A,), local(A, reasons={"nvml": "Unknown Error"})).status is GpuStatus.DECLARED
 
 
 def test_libraries_that_do_not_fit_are_mended_where_they_are() -> None:
@@ -340,9 +340,9 @@ def test_libraries_that_do_not_fit_are_mended_where_they_are() -> None:
 
 def test_a_task_that_says_nothing_is_unknown() -> None:
     found = judged((A,), GpuView.untold("exited (1)"))
-    assert (found.argument, found.seen) == (GpuStatus.UNKNOWN, None)
+    assert (found.status, found.seen) == (GpuStatus.UNKNOWN, None)
     assert "environment: exited (1)" in found.explanation
-    assert found.argument.good
+    assert found.status.good
 
 
 def test_why_it_is_only_declared_is_told() -> None:
@@ -452,7 +452,7 @@ def test_words_alone_prove_nothing(
     planned: tuple[str, ...], sight: GpuView, known: dict[str, int]
 ) -> None:
     mute = replace(sight, nodes=None, nvml=None, cuda=None, reasons={})
-    assert check_gpus(planned, mute, known, UUIDS).argument is not GpuStatus.PROVED
+    assert check_gpus(planned, mute, known, UUIDS).status is not GpuStatus.PROVED
 
 
 @given(
@@ -465,9 +465,9 @@ def test_whoever_has_its_cards_is_never_refused(
     planned: tuple[str, ...], data: st.DataObject
 ) -> None:
     found = check_gpus(planned, agreeing(planned, data), MINORS, UUIDS)
-    assert found.argument.good, found.explanation
+    assert found.status.good, found.explanation
     strong = {"CUDA", "NVML", "device nodes"} & set(found.sources)
-    assert (found.argument is GpuStatus.PROVED) == bool(strong)
+    assert (found.status is GpuStatus.PROVED) == bool(strong)
 
 
 @given(st.lists(st.sampled_from([A, B, C]), max_size=2, unique=True).map(tuple), st.data())
@@ -502,7 +502,7 @@ def test_a_single_source_that_disagrees_is_enough(
         # So says CDI; it counts only where the driver itself shows the cards.
         assert lying.environment is not None
     else:
-        assert found.argument is GpuStatus.MISMATCH, found.explanation
+        assert found.status is GpuStatus.MISMATCH, found.explanation
 
 
 def some_other(planned: tuple[str, ...]) -> st.SearchStrategy[tuple[str, ...]]:
@@ -516,8 +516,8 @@ def test_every_verdict_can_be_shown(
 ) -> None:
     found = check_gpus(planned, sight, known, UUIDS)
     assert "\n" not in found.explanation
-    assert bool(found.fix) == (not found.argument.good)
+    assert bool(found.fix) == (not found.status.good)
     assert (found.seen == planned) == (
-        found.argument.good and found.argument is not GpuStatus.UNKNOWN
-    ) or (not found.argument.good)
+        found.status.good and found.status is not GpuStatus.UNKNOWN
+    ) or (not found.status.good)
     assert "void" in NOTHING

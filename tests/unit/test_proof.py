@@ -199,7 +199,7 @@ def test_device_nodes_count_where_this_box_has_them(
     monkeypatch.setattr(Path, "exists", lambda path: True)
     environment = seen_by(tmp_path, worker_0=inside(A, nodes={0: ""}), worker_1=inside(B))
     verdicts = gpu_verification.evaluate(environment, {"worker-0": (A,), "worker-1": (B,)}, CARDS)
-    assert verdicts["worker-0"].argument.value == "proved"
+    assert verdicts["worker-0"].status.value == "proved"
     assert verdicts["worker-1"].explanation == f"planned {B}, sees none (device nodes)"
 
 

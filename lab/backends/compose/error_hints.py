@@ -18,7 +18,7 @@ class Hint:
     Attributes:
         pattern: Found in the engine's or compose's own words.
         what: What is wrong; `{0}` is the pattern's first group.
-        fix: How to mend it; `{0}` likewise.
+        fix: How to fix it; `{0}` likewise.
     """
 
     pattern: re.Pattern[str]

@@ -91,7 +91,7 @@ class _Snapshot:
     def shown(self) -> Group:
         """For people."""
         parts = [overview(self.inventory, self._holders())]
-        if any(each.verdict.planned or not each.verdict.argument.good for each in self.pinned):
+        if any(each.verdict.planned or not each.verdict.status.good for each in self.pinned):
             parts.append(pinned_table(self.pinned))
         return Group(*parts)
 

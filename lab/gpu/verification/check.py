@@ -61,15 +61,15 @@ class GpuCheck:
     """What is known of one task's cards.
 
     Attributes:
-        argument: The verdict.
+        status: The verdict.
         planned: Device ids that it was to have.
         seen: Device ids that it has, by the best source that could tell; None where none could.
         sources: Those that could tell and agree with the plan.
         explanation: In one line: `planned GPU-b…, sees GPU-c… (NVML)`.
-        fix: How to mend it; "" where nothing speaks against the plan.
+        fix: How to fix it; "" where nothing speaks against the plan.
     """
 
-    argument: GpuStatus
+    status: GpuStatus
     planned: tuple[str, ...]
     seen: tuple[str, ...] | None
     sources: tuple[str, ...]

@@ -80,7 +80,7 @@ class Evidence:
         proves: Whether its consent is enough, as it knows which cards are really there.
         seen: What it shows.
         why: Why it cannot tell.
-        fix: How to mend it, where it disagrees.
+        fix: How to fix it, where it disagrees.
     """
 
     source: str

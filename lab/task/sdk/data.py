@@ -48,7 +48,7 @@ class DataError(Exception):
 
     Attributes:
         what: What is wrong, and with which file.
-        fix: How to mend it, as an imperative phrase.
+        fix: How to fix it, as an imperative phrase.
     """
 
     def __init__(self, what: str, fix: str) -> None:
