@@ -70,10 +70,12 @@ def wait_for_step(project: Path, task: str, step: int) -> None:
 
 
 def kill_program(project: Path, task: str) -> None:
-    """SIGKILL to a task's program, found by what it was started with."""
-    run = newest(project).name
-    marks = (f"LAB_RUN_ID={run}", f"LAB_TASK={task}")
-    (pid,) = [pid for pid in processes_with(marks[0]) if pid in processes_with(marks[1])]
+    """SIGKILL to a task's program: a forked one has the task's name as its process name."""
+    (pid,) = [
+        pid
+        for pid in processes_with(f"LAB_STATE={project / 'state'}\0")
+        if Path(f"/proc/{pid}/comm").read_text() == f"{task}\n"
+    ]
     os.kill(pid, signal.SIGKILL)
 
 
