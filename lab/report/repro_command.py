@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import PurePosixPath
 from typing import Final
 
 from lab.run.run_info import RunInfo
-from lab.task.protocol import READY_S, STALL_S
+from lab.task.protocol import READY_S, RunSpec
 from lab.task.protocol.experiments import ProgramFlag, registered
 from lab.task.protocol.policy import FAIL, Policy
 from lab.tf_versions import CURRENT
@@ -53,16 +54,29 @@ def _options(info: RunInfo) -> Iterator[str]:
         "start": start,
         "fault": "; ".join(own_faults),
         "on-failure": "" if policy == str(usual) else policy,
-        "stall": "" if info.spec.stall_s == STALL_S else _seconds(info.spec.stall_s),
         "ready-within": (
             ""
             if info.spec.ready_s == (0 if info.spec.own else READY_S)
             else _seconds(info.spec.ready_s)
         ),
     }
-    for name, value in flags.items():
+    for name, value in {**flags, **_limits(info.spec)}.items():
         if value:
             yield from (f"--{name}", value)
+
+
+def _limits(spec: RunSpec) -> dict[str, str]:
+    """Flag to value of each limit in seconds that is not the default: of `stall_s`, `--stall`.
+
+    `ready_s` is left out: its default depends on the program.
+    """
+    return {
+        each.name.removesuffix("_s").replace("_", "-"): _seconds(getattr(spec, each.name))
+        for each in fields(spec)
+        if each.name.endswith("_s")
+        and each.name != "ready_s"
+        and getattr(spec, each.name) != each.default
+    }
 
 
 def _seen_here(data_dir: str) -> str:
