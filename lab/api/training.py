@@ -41,6 +41,7 @@ def run(  # longer than 60 lines: an argument, and its line of help, for each op
     faults: str | Sequence[str] = (),
     on_failure: str | None = None,
     stall: float = STALL_S,
+    max_time: float = 0.0,
     ready_within: float | None = None,
     data_dir: AnyPath | None = None,
     runs_dir: AnyPath | None = None,
@@ -67,6 +68,7 @@ def run(  # longer than 60 lines: an argument, and its line of help, for each op
         on_failure: When a task fails: `fail`, `restart`, `restart:5` or `continue`; None: the
             experiment's policy.
         stall: Seconds without a step after which it has failed; 0: no limit.
+        max_time: Seconds after which it saves a checkpoint and ends as `cancelled`; 0: no limit.
         ready_within: Seconds within which every program must be ready; None: the default.
         data_dir: Your own data, in the four IDX files; None: the shipped data.
         runs_dir: Where runs are kept; None: `LAB_RUNS_DIR`, or `./runs`.
@@ -90,7 +92,11 @@ def run(  # longer than 60 lines: an argument, and its line of help, for each op
         raise LabError("`run()` must be called from the main thread", "call it there")
     if backend not in BACKENDS:
         raise InputError(f"backend: no {backend!r}", f"choose one of {', '.join(BACKENDS)}")
-    for name, value in (("stall", stall), ("ready_within", ready_within)):
+    for name, value in (
+        ("stall", stall),
+        ("max_time", max_time),
+        ("ready_within", ready_within),
+    ):
         if value is not None and not (is_number(value) and math.isfinite(value) and value >= 0):
             fix = "give one, such as 30; 0: no limit"
             raise InputError(f"{name}: {value!r} is no number of seconds", fix)
@@ -99,6 +105,7 @@ def run(  # longer than 60 lines: an argument, and its line of help, for each op
         str(experiment),
         args=(*program_args(str(experiment), flags), *own_args),
         stall_s=stall,
+        max_time_s=max_time,
         start=schedule(start),
     )
     options = RunOptions(

@@ -104,6 +104,17 @@ def test_ps_that_ends_well_waits_for_the_others_verdict(crew: Crew) -> None:
     crew.wait_state("ps-0", State.SUCCEEDED)
 
 
+def test_a_run_that_reaches_its_time_limit_is_cancelled_once_for_all_tasks(crew: Crew) -> None:
+    crew.begin(max_time_s=1.5)
+    saves = "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))"
+    for task in ("ps-0", "worker-0", "worker-1"):
+        crew.tell(task, f"import signal; {saves}; time.sleep(60)")
+    for task in ("ps-0", "worker-0", "worker-1"):
+        status = crew.wait_state(task, State.CANCELLED)
+        assert status.reason == "the time limit of 1.5 s is reached; continue with --resume r1"
+        assert "saved" in crew.volume.log("r1", task).read_text()
+
+
 STEP = "print('lab kind=step job_name=worker task_index={} local_step=1 global_step={}')"
 
 

@@ -188,13 +188,14 @@ def test_how_it_begins_and_goes_on_is_handed_on(environment: FakeEnvironment) ->
         faults=["pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps"],
         on_failure="restart:2",
         stall=7,
+        max_time=600,
         ready_within=8.0,
     )
     info = done.info
     assert info.spec.start == {"worker-1": "10s"}
     assert info.spec.faults == ("pause:1s worker-1 after 5 steps", "kill worker-1 after 9 steps")
     assert (info.spec.on_failure, info.spec.restarts) == (OnFailure.RESTART, 2)
-    assert (info.spec.stall_s, info.spec.ready_s) == (7, 8)
+    assert (info.spec.stall_s, info.spec.ready_s, info.spec.max_time_s) == (7, 8, 600)
 
 
 def fails(volume: Volume, request: Request) -> None:

@@ -538,6 +538,7 @@ def test_the_commands_words_are_read_into_the_same_run(
             experiment,
             args=argv,
             stall_s=90.5,
+            max_time_s=600,
             ready_s=7,
             data_dir="/lab/data/mine",
             resumed_from=FIRST,
@@ -558,7 +559,8 @@ def test_the_commands_words_are_read_into_the_same_run(
         word for word in argv if word in ("--later", "word", "--epochs=two")
     ]
     assert not set(words).intersection(wanted.args)
-    assert (duration(texts.pop("stall")), duration(texts.pop("ready_within"))) == (90.5, 7)
+    limits = [duration(texts.pop(name)) for name in ("stall", "max_time", "ready_within")]
+    assert limits == [90.5, 600, 7]
     assert texts == {
         "experiment": experiment, "backend": "compose", "data_dir": "data/mine", "resume": FIRST,
         "on_failure": "restart:2", "start": "worker-1: 10s", "fault": "pause:2s worker-0 after 5s",

@@ -94,11 +94,12 @@ def test_the_last_step_that_comes_is_no_mistake(
 
 def test_the_request_carries_what_the_flags_say(environment: FakeEnvironment) -> None:
     words = ["--on-failure", "restart:2", "--start", "worker-1: after 500 steps"]
-    assert main([*RUN, *words, "--ready-within", "90s", "--stall", "1m"]) == 0
+    assert main([*RUN, *words, "--ready-within", "90s", "--stall", "1m", "--max-time", "10m"]) == 0
     request = asked(environment)
     assert (request.spec.on_failure, request.spec.restarts) == (OnFailure.RESTART, 2)
     assert request.spec.start == {"worker-1": "after 500 steps"}
     assert (request.spec.ready_s, request.spec.stall_s, request.spec.gang) == (90.0, 60.0, False)
+    assert request.spec.max_time_s == 600
     info = only_run().read()
     assert (info.spec.on_failure, info.spec.start) == (OnFailure.RESTART, request.spec.start)
 

@@ -79,6 +79,10 @@ def command(  # longer than 60 lines: the parameters are the command line
         float,
         Flag("fail when no step is made for so long: 90s, 5m; 0: never", duration, shows="TIME"),
     ] = STALL_S,
+    max_time: Annotated[
+        float,
+        Flag("save a checkpoint and end after this time: 10m; 0: never", duration, shows="TIME"),
+    ] = 0.0,
     on_failure: Annotated[
         Policy | None,
         Flag(
@@ -139,6 +143,7 @@ def command(  # longer than 60 lines: the parameters are the command line
         experiment,
         args=rest,
         stall_s=stall,
+        max_time_s=max_time,
         start=start or {},
         listing=listing,
         faithful=faithful,

@@ -23,6 +23,7 @@ from lab.task.agent.record_tags import RecordTags
 from lab.task.agent.stall_detector import StallDetector
 from lab.task.agent.start_barrier import StartBarrier, highest_global_step
 from lab.task.protocol import Attempt, Request, TaskStatus, Volume
+from lab.task.protocol.control import cancel
 from lab.task.protocol.files import write_atomically
 from lab.task.protocol.heartbeat import PeerMonitor
 from lab.task.protocol.states import Cause, State
@@ -356,6 +357,8 @@ class Execution:
             self.stop(TaskOutcome(State.CANCELLED, reason, Cause.PEER_LOST))
         elif self._serves() and self._others_ended(seen):
             self.stop(TaskOutcome(State.SUCCEEDED))
+        elif 0 < request.spec.max_time_s <= self._barrier.elapsed_s:
+            self._cancel_for_time()
         elif self._barrier.is_late(seen):
             self.stop(outcomes.not_ready(request, mine, self._output))
         elif (still := self._stall.check(seen)) and self._stall.is_reporter(self._place.task, seen):
@@ -366,6 +369,14 @@ class Execution:
                 self._program.signal(signal.SIGKILL)
             else:
                 self._start_again(self._again, Cause.PEER_LOST)
+
+    def _cancel_for_time(self) -> None:
+        """Cancel the run for all tasks; each agent finds the request when it looks next."""
+        run_id, limit_s = self._request.run_id, self._request.spec.max_time_s
+        reason = f"the time limit of {limit_s:g} s is reached; continue with --resume {run_id}"
+        # If the volume refuses writes, the next step tries again.
+        with contextlib.suppress(OSError):
+            cancel(self._volume, run_id, reason)
 
     def _press(self, seen: Mapping[str, TaskStatus]) -> None:
         """A verdict stands and the program has not ended: tell it, and then end it."""

@@ -51,6 +51,7 @@ class RunSpec:
             among them starts with the others.
         faults: The faults to inject, a line each, as `lab.task.protocol.faults` reads them.
         stall_s: Seconds without a new global step after which the run has failed; 0: no limit.
+        max_time_s: Seconds after which the run is cancelled, with a checkpoint; 0: no limit.
         ready_s: Seconds within which every program must be ready; 0: no limit.
         resumed_from: The run whose checkpoints it resumes from, or "".
     """
@@ -72,6 +73,7 @@ class RunSpec:
     start: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
     stall_s: float = STALL_S
+    max_time_s: float = 0.0
     ready_s: float = 0.0
     resumed_from: str = ""
 
