@@ -6,7 +6,7 @@ import contextlib
 import sys
 
 from lab.strict_json import dump
-from lab.task.protocol.text import bounded
+from lab.task.text import bounded
 
 
 def notify(line: str) -> None:

@@ -6,7 +6,7 @@ ends. Any other exception is a defect and keeps its traceback.
 
 from __future__ import annotations
 
-from lab.task.protocol.text import bounded
+from lab.task.text import bounded
 
 
 class LabError(Exception):

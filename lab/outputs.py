@@ -16,7 +16,7 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.task.protocol.files import atomic_writer
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 _DESCRIPTORS: Final = {"/dev/stdout": 1, "/dev/stderr": 2}
 _DESCRIPTOR: Final = re.compile(r"/(?:dev|proc/self)/fd/(\d{1,4})")

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 SUFFIX: Final = "_is"
 _NUMBERS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

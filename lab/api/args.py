@@ -14,7 +14,7 @@ from lab.run.fault_injection import parse_faults
 from lab.run.program import names_a_program
 from lab.task.protocol.faults import Fault
 from lab.task.protocol.policy import Policy, parse_policy
-from lab.task.protocol.text import short, suggestion
+from lab.task.text import short, suggestion
 
 T = TypeVar("T")
 

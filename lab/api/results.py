@@ -16,7 +16,7 @@ from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
 from lab.run.summary import Summary, read_summary
-from lab.task.protocol.text import LONGEST_REASON, short, visible
+from lab.task.text import LONGEST_REASON, short, visible
 
 if TYPE_CHECKING:
     import pandas as pd  # half a second: only for those who ask for a data frame

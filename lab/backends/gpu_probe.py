@@ -11,7 +11,7 @@ from threading import Semaphore
 from typing import Final
 
 from lab.gpu.verification import GpuView
-from lab.task.protocol.text import short
+from lab.task.text import short
 from lab.threads import in_background
 
 MODULE: Final = "lab.task.probes.gpu_probe"

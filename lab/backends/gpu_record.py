@@ -28,7 +28,7 @@ from lab.gpu import NvmlError, read_host
 from lab.placement.plan import Plan
 from lab.strict_json import dump
 from lab.task.protocol.files import atomic_writer, read_regular
-from lab.task.protocol.text import short, visible
+from lab.task.text import short, visible
 from lab.threads import with_timeout
 
 VARIABLE: Final = "LAB_GPU_RECORD"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lab.errors import LabError
-from lab.task.protocol.text import short
+from lab.task.text import short
 from lab.threads import in_background, signals_blocked
 
 START_S: Final = 30.0

@@ -11,7 +11,7 @@ from lab.backends import Backend, Environment, Notify, TaskInfo
 from lab.errors import InputError, LabError
 from lab.placement.plan import Plan
 from lab.task.probes.version import digest
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 
 T = TypeVar("T")
 

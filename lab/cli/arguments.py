@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from lab.cli.param_types import boolean, text
 from lab.errors import InputError
-from lab.task.protocol.text import suggestion
+from lab.task.text import suggestion
 
 if TYPE_CHECKING:
     from lab.task.protocol.experiments import ProgramFlag

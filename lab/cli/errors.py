@@ -11,7 +11,7 @@ from collections.abc import Callable
 from lab.console import notify
 from lab.errors import ConfigError, LabError
 from lab.signals import EXIT_INTERRUPTED
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 
 def exit_code_of(action: Callable[[], None], *, debug: bool) -> int:

@@ -13,7 +13,7 @@ from rich.text import Text
 from lab.gpu import Gpu, Inventory, Pair, Process
 from lab.gpu.verification import GpuCheck, GpuStatus
 from lab.run.tables import table_of
-from lab.task.protocol.text import clipped, visible
+from lab.task.text import clipped, visible
 
 _ID: Final = 12  # characters of a UUID: `GPU-5e3f1a09`
 _NAME: Final = 20

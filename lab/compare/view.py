@@ -17,7 +17,7 @@ from lab.compare.metrics import Metrics, Row, rows
 from lab.formatting import figure, ratio, signed
 from lab.run.summary import Summary
 from lab.run.tables import PIPE_WIDTH, Cell, state_cell, table_of
-from lab.task.protocol.text import clipped, visible
+from lab.task.text import clipped, visible
 
 _NAME: Final = 24  # columns of a figure's name, and of a setting's
 _THREE: Final = 30  # of a run's figure, its difference and its ratio

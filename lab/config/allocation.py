@@ -11,7 +11,7 @@ from typing import Final
 from lab.config.diagnostics import Loc, Problem
 from lab.config.model import Cluster, Job, Node
 from lab.formatting import counted
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 PS: Final = "ps"
 """The job that keeps the parameters: its tasks never hold a GPU."""

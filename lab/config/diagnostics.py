@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lab.task.protocol.text import clipped, nearest, short
+from lab.task.text import clipped, nearest, short
 
 Loc = tuple[str | int, ...]
 """The way from the top of a description to a value: keys and positions in lists."""

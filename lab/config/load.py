@@ -13,7 +13,7 @@ from lab.config.model import Cluster, PartialCluster
 from lab.config.validation import validate
 from lab.config.yaml_reader import MAX_BYTES, ParsedFile, read_source
 from lab.errors import ConfigError, InputError
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 
 def load_cluster(path: Path) -> Cluster:

@@ -7,8 +7,8 @@ from typing import Final
 
 from lab.errors import InputError
 from lab.task.protocol import chief_of
-from lab.task.protocol.text import suggestion
 from lab.task.protocol.trigger import Trigger, parse_trigger
+from lab.task.text import suggestion
 
 PS: Final = "ps"
 WORKER: Final = "worker"

@@ -18,8 +18,8 @@ from lab.config.start_schedule import start_error
 from lab.formatting import counted
 from lab.task.protocol.experiments import EXPERIMENTS, misfit
 from lab.task.protocol.faults import parse, resolve
-from lab.task.protocol.text import short
 from lab.task.protocol.trigger import parse_trigger
+from lab.task.text import short
 
 RUN_SERVICE: Final = "run"
 """The compose service that starts the description's run."""

@@ -15,7 +15,7 @@ from lab.doctor.model import Outcome, count, failed, ok, skipped, warning
 from lab.errors import ConfigError, InputError, LabError
 from lab.placement.plan import Plan
 from lab.run.store import DEFAULT_RUNS_DIR
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 if TYPE_CHECKING:
     from lab.config import Cluster

@@ -16,7 +16,7 @@ from lab.doctor.data import look_at
 from lab.doctor.model import Outcome, count, failed, ok, skipped, warning
 from lab.errors import LabError
 from lab.placement.plan import Plan
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 OLDEST: Final = (20, 10)
 """The first engine that `docker compose` 2 can use."""

@@ -15,7 +15,7 @@ import lab
 from lab.backends.local.processes import base_environ
 from lab.doctor.commands import CommandResult, run_command
 from lab.doctor.model import Outcome, failed, ok, warning
-from lab.task.protocol.text import short
+from lab.task.text import short
 from lab.tf_versions import CURRENT
 
 OLDEST: Final = (3, 11)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from lab.doctor.model import Finding, Report, Status
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 
 STYLES: Final[Mapping[Status, str]] = {
     Status.OK: "green",

@@ -14,7 +14,7 @@ from lab.gpu.model import SLICE
 from lab.placement.cpuset import CloseCpus, allocate_cpus
 from lab.placement.gpu_selection import select_gpus
 from lab.placement.plan import Link, Plan, PlannedNode, PlannedTask
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 HINT = (
     "choose a description of `clusters/` that fits, or `--gpus index` to render for another box, "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.placement.plan import Plan, PlannedRun
-from lab.task.protocol.text import short, visible
+from lab.task.text import short, visible
 
 _STATE = re.compile(
     r"^# lab: gpus=(uuid|index|none) tensorflow=([0-9.]+) cluster-sha256=[0-9a-f]{64}$"

@@ -11,7 +11,7 @@ from lab.config.validation import RUN_SERVICE
 from lab.errors import InputError
 from lab.placement.plan import PlannedRun
 from lab.task.protocol.experiments import EXPERIMENTS, misfit
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 NO_RUN: Final = "none"
 """The value of `--run` that leaves the description's run out."""

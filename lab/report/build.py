@@ -24,7 +24,7 @@ from lab.report.loader import ReportRun, by_group
 from lab.report.provenance import provenance
 from lab.report.verdicts import ClaimResults
 from lab.statistics import mean_with_ci
-from lab.task.protocol.text import short, visible
+from lab.task.text import short, visible
 
 FIGURES: Final = "figures"
 PAGE: Final = "report.html"

@@ -11,7 +11,7 @@ import pandas as pd
 from lab.plots.data import Mark, Trace, first_step, zero_of
 from lab.run.run_info import RunInfo
 from lab.task.protocol.faults import DONE, OVER, Fault, Kind, parse_resolved
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 _LONGEST: Final = 160  # characters of a text
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from lab.errors import InputError
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 
 class Band(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from lab.formatting import band, compared, mean_of_runs
 from lab.reproduce.claims import GROUPS, Group, Source
 from lab.reproduce.evaluate import ClaimResult, ClaimStatus
 from lab.run.tables import Cell, table_of
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 
 _STYLES: Final = {
     ClaimStatus.PASS: "green",

@@ -14,7 +14,7 @@ from typing import Final
 from lab.errors import InputError
 from lab.run.python_source import SUFFIX, Conversion, check_syntax, cluster_flags
 from lab.task.protocol import RunSpec, TaskProgram
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 64 << 20

@@ -14,7 +14,7 @@ from typing import Final
 from lab.errors import LabError
 from lab.task.agent.echo import TensorFlowLines
 from lab.task.protocol.files import open_regular
-from lab.task.protocol.text import LONGEST_MESSAGE, short
+from lab.task.text import LONGEST_MESSAGE, short
 
 MOST_PER_S: Final = 500
 """Maximum lines of a task that are shown in one second."""

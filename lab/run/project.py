@@ -12,7 +12,7 @@ from lab.errors import InputError
 from lab.run.program import OwnProgram, user_path
 from lab.run.python_source import check_syntax
 from lab.task.protocol.experiments import EXPERIMENTS, Experiment
-from lab.task.protocol.text import suggestion
+from lab.task.text import suggestion
 
 DEFAULT_CLUSTER: Final = "cluster.yaml"
 SCRIPTS: Final = "scripts"

@@ -10,7 +10,7 @@ from lab.strict_json import dump, parse
 from lab.task.protocol import TASK, ClusterSpec, Request, RunSpec, chief_of, nested, task_names
 from lab.task.protocol.experiments import defaults, hyperparameters, registered
 from lab.task.protocol.states import State
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 FORMAT: Final = 2
 """The version of `run.json`; a reader refuses a later one.

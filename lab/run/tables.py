@@ -18,7 +18,7 @@ from lab.formatting import between, loss, number, percent, rate, seconds, share,
 from lab.run.run_info import Uncollected
 from lab.run.summary import ResultSummary, Summary, TaskSummary
 from lab.task.protocol.states import State
-from lab.task.protocol.text import LONGEST_REASON, short, visible
+from lab.task.text import LONGEST_REASON, short, visible
 
 PIPE_WIDTH: Final = 200
 """Columns of a table that goes into a file or a pipe."""

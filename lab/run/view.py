@@ -29,7 +29,7 @@ from lab.run.tables import state_cell, table
 from lab.signals import on_suspend
 from lab.task.protocol import TaskStatus
 from lab.task.protocol.states import State, run_state
-from lab.task.protocol.text import LONGEST_REASON, bounded, clipped, short, visible
+from lab.task.text import LONGEST_REASON, bounded, clipped, short, visible
 from lab.threads import signals_blocked
 
 PLAIN_EVERY_S: Final = 5.0

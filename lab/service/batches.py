@@ -24,7 +24,7 @@ from lab.run.store import RunDir
 from lab.service.target import Target
 from lab.sweep.grid import Point
 from lab.sweep.results import RunResult
-from lab.task.protocol.text import LONGEST_REASON, short, visible
+from lab.task.text import LONGEST_REASON, short, visible
 
 
 @dataclass(frozen=True, slots=True)

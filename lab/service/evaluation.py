@@ -17,7 +17,7 @@ from lab.reproduce.view import as_json, path_of
 from lab.run.store import RunDir
 from lab.strict_json import dump
 from lab.task.protocol.files import write_atomically
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 
 @dataclass(frozen=True, slots=True)

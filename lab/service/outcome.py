@@ -17,7 +17,7 @@ from lab.run.summary import Summary
 from lab.run.tables import width_of
 from lab.task.agent.output import MAX_LINE_BYTES
 from lab.task.protocol.states import State
-from lab.task.protocol.text import short, visible
+from lab.task.text import short, visible
 
 LOG_LINES: Final = 15
 """The number of last lines of a failed task's log that are shown."""

@@ -18,9 +18,9 @@ from lab.run.project import check_data_dir
 from lab.run.run_info import RunInfo
 from lab.run.store import RunDir
 from lab.run.summarize import summarize
-from lab.task.protocol.text import visible
 from lab.task.sdk.data import Floats, scaled
 from lab.task.sdk.model import SavedModel
+from lab.task.text import visible
 
 FIGURES: Final = "figures"
 """The directory of a run's pictures, in the run's own."""

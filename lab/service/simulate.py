@@ -12,7 +12,7 @@ from typing import Any
 from lab.config import Cluster, load_cluster
 from lab.errors import InputError
 from lab.simulation import MEASURED, Box, Costs, Forecast, Shape, Way, least_bytes, simulate
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from lab.config.model import MAX_TASKS
 from lab.config.validation import validate
 from lab.errors import InputError
 from lab.task.protocol.experiments import Experiment
-from lab.task.protocol.text import short, suggestion
+from lab.task.text import short, suggestion
 
 WORKERS: Final = "workers"
 """The one quantity that is no flag of a program: how many tasks job `worker` has."""

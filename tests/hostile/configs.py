@@ -12,7 +12,7 @@ import jsonschema
 from ruamel.yaml import YAML
 
 from lab.config.schema import json_schema
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 from tests.golden.cases import BAD, GOOD, core
 from tests.hostile.calls import Column, Fault, call
 

@@ -22,7 +22,7 @@ from lab.task.agent.output import MAX_LINE_BYTES, SPLIT_MARK, Lines, Output
 from lab.task.agent.record_tags import RecordTags
 from lab.task.probes import health, pause
 from lab.task.protocol.error_line import ErrorLineFinder
-from lab.task.protocol.text import bounded, clipped, short, visible
+from lab.task.text import bounded, clipped, short, visible
 from tests.agents import PATIENCE_S, ROOT, wait_for
 from tests.conditions import lacking
 

@@ -15,7 +15,7 @@ from lab.config.allocation import idle_gpus
 from lab.config.schema import FILE, json_schema
 from lab.config.yaml_reader import parse_scalar
 from lab.errors import ConfigError, InputError
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 from tests.golden.cases import BAD, GOOD, core
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from lab.config import Cluster, parse_cluster
 from lab.errors import ConfigError
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 from tests.golden.cases import BAD, GOOD
 
 FILES = [path.read_bytes() for path in [*GOOD, *BAD]]

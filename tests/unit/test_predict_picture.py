@@ -20,8 +20,8 @@ from PIL import Image
 from lab.errors import InputError
 from lab.predict.network import Network, network
 from lab.predict.preprocess import normalized, read_picture
-from lab.task.protocol.text import visible
 from lab.task.sdk.data import Examples, Floats, load_test
+from lab.task.text import visible
 from tests.unit.predicting import SEVEN, trained
 
 Pixels = npt.NDArray[np.uint8]

@@ -19,8 +19,8 @@ from lab.task.agent import agent_config as place
 from lab.task.agent import oneshot
 from lab.task.probes import netem
 from lab.task.protocol import TaskStatus
-from lab.task.protocol.text import visible
 from lab.task.sdk import data, flags, program
+from lab.task.text import visible
 from tools.errors.scan import COMPLAINT, REASON, ROOT, Place
 
 _LAB: Final = f"{ROOT}/lab/"

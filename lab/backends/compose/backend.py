@@ -27,7 +27,7 @@ from lab.errors import LabError
 from lab.placement.plan import Plan
 from lab.render.compose import render
 from lab.signals import ignore_signals
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 from lab.threads import in_background
 
 

@@ -21,7 +21,7 @@ from lab.backends.state import Busy
 from lab.errors import LabError
 from lab.task.probes.volume import EXIT_BUSY, EXIT_NO_SUCH_RUN
 from lab.task.protocol import Volume
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 if TYPE_CHECKING:
     from docker.types import CancellableStream

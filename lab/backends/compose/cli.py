@@ -21,7 +21,7 @@ from lab.backends.compose.error_hints import explain
 from lab.backends.state import state_directory
 from lab.errors import LabError
 from lab.task.protocol.files import write_atomically
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 
 TIMEOUT_S: Final = 30
 """Seconds that compose gets to compare a file with containers; it needs one."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from lab.backends.compose.containers import PROJECT, TRANSIENT
 from lab.backends.compose.error_hints import explain
 from lab.errors import LabError
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 if TYPE_CHECKING:
     from docker import DockerClient

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from lab.task.protocol import TASK as TASK_NAME
 from lab.task.protocol import task_names
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 PROJECT: Final = "lab.project"
 NODE: Final = "lab.node"

@@ -42,7 +42,7 @@ from lab.gpu.verification import GpuView
 from lab.task.probes.gpu_probe import VARIABLES
 from lab.task.protocol import Request
 from lab.task.protocol.framing import FrameError, decode_frames
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 
 _LOG_PREFIX: Final = re.compile(r"^([a-z]+-[0-9]+)-[0-9]+( +\|)")
 """compose writes the container's number behind the task: `worker-0-1  | …`."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lab.errors import LabError
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from lab.placement.plan import Plan
 from lab.render import compose as render
 from lab.task.probes.version import IN_IMAGE, PACKAGE, digest
 from lab.task.protocol.files import write_atomically
-from lab.task.protocol.text import short, visible
+from lab.task.text import short, visible
 from lab.tf_versions import IMAGES
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from lab.backends.compose.client import Engine, engine_errors
 from lab.backends.compose.containers import ContainerInfo
 from lab.backends.compose.error_hints import explain
 from lab.errors import LabError
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 
 if TYPE_CHECKING:
     from docker.models.containers import Container

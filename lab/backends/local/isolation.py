@@ -17,7 +17,7 @@ from lab.backends.local.manifest import address
 from lab.backends.local.processes import base_environ, module_command
 from lab.backends.local.state import NodeRecord
 from lab.backends.process import boot_id
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 # Process 1 of these namespaces is the supervisor; the death of either process ends everything.
 UNSHARE = (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from lab.task.agent.agent_log import stamp
-from lab.task.protocol.text import short, visible
+from lab.task.text import short, visible
 
 _POLL_S = 0.2
 _STAMPED = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z) ")

@@ -22,7 +22,7 @@ from lab.errors import InputError
 from lab.run.tables import show, table, table_of
 from lab.task.protocol.experiments import EXPERIMENTS, Experiment
 from lab.task.protocol.policy import FAIL
-from lab.task.protocol.text import suggestion
+from lab.task.text import suggestion
 
 
 def command(

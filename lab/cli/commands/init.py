@@ -34,7 +34,7 @@ from lab.placement.config_generator import (
 from lab.placement.place import place
 from lab.render import write
 from lab.run.project import DEFAULT_CLUSTER, SCRIPTS
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 _AUTO: Final = "auto"
 _NONE: Final = "none"

@@ -23,7 +23,7 @@ from lab.run.program_output import lines_of, prefixed, readable, tensorflow_noti
 from lab.run.store import RunDir, find_run, runs_dir
 from lab.service.environments import check_tasks, find_environment
 from lab.task.agent.echo import TensorFlowLines
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 
 
 def command(

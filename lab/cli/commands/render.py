@@ -50,7 +50,7 @@ from lab.run.project import cluster_path
 from lab.service.planning import make_plan
 from lab.task.protocol.experiments import EXPERIMENTS
 from lab.task.protocol.faults import parse
-from lab.task.protocol.text import short
+from lab.task.text import short
 from lab.tf_versions import CURRENT, IMAGES
 
 

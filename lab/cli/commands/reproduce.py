@@ -35,7 +35,7 @@ from lab.service.batches import run_batches
 from lab.service.planning import Project
 from lab.service.reproduce import ReproduceOptions, plan_reproduction
 from lab.task.protocol.experiments import MAX_SEED
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 
 if TYPE_CHECKING:
     from lab.service.evaluation import Evaluation

@@ -20,7 +20,7 @@ from lab.run.status import Probe, StatusProber, status_or_warn
 from lab.run.store import RunDir, all_runs, runs_dir
 from lab.run.summary import read_summary
 from lab.run.tables import Cell, show, state_cell, table_of
-from lab.task.protocol.text import visible
+from lab.task.text import visible
 
 DAMAGED: Final = "damaged"
 """The state of a run whose files cannot be read; no run of the protocol has it."""

@@ -11,7 +11,7 @@ from lab.gpu.verification import evidence
 from lab.gpu.verification.evidence import Evidence, ExpectedGpus
 from lab.gpu.verification.observed import GpuView
 from lab.task.probes.gpu_probe import CUDA_CODE, LOST, NO_LIBCUDA, NOT_ASKED, UNKNOWN_ERROR
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 _RESTART: Final = (
     "restart its container (`docker restart`), or `lab down` and `lab up`; it comes back with each"

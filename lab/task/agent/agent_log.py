@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 
 from lab.task.protocol.files import write_all
-from lab.task.protocol.text import bounded
+from lab.task.text import bounded
 
 
 def stamp(unix: float) -> str:

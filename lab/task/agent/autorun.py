@@ -36,7 +36,7 @@ from lab.task.protocol.policy import outcome
 from lab.task.protocol.results import records_of, unexpected
 from lab.task.protocol.states import State
 from lab.task.protocol.statuses import Statuses
-from lab.task.protocol.text import LONGEST_REASON, short
+from lab.task.text import LONGEST_REASON, short
 
 _POLL_S: Final = 0.5
 _EXIT_USAGE: Final = 2

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from lab.records import Record, Value
-from lab.task.protocol.text import short, visible
+from lab.task.text import short, visible
 
 NOTICE: Final = "TensorFlow's own lines are in the log of the run"
 """What stands in the place of all lines of TensorFlow's."""

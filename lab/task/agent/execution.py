@@ -28,7 +28,7 @@ from lab.task.protocol.files import write_atomically
 from lab.task.protocol.heartbeat import PeerMonitor
 from lab.task.protocol.states import Cause, State
 from lab.task.protocol.statuses import Statuses, StatusWriter
-from lab.task.protocol.text import LONGEST_REASON, short
+from lab.task.text import LONGEST_REASON, short
 
 POLL_S = 0.1
 _STEADY_POLL_S = 0.3  # a program's end wakes the agent at once

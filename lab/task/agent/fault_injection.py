@@ -19,7 +19,7 @@ from lab.task.protocol import Volume
 from lab.task.protocol.control import injected_faults, read_fault
 from lab.task.protocol.faults import DONE, OVER, Fault, Kind, concerns, due, parse_resolved
 from lab.task.protocol.files import write_atomically
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 _PERIOD_S: Final = 0.1
 """A slowed program runs for a share of each such time, and stands still for the rest of it."""

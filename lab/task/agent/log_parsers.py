@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lab.records import Record
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 READY: Final = "ready"
 """The status of the event that a server has started; the programs of `scripts/` say it, too."""

@@ -13,7 +13,7 @@ from lab.task.protocol.policy import outcome
 from lab.task.protocol.results import unexpected
 from lab.task.protocol.states import State
 from lab.task.protocol.statuses import Statuses
-from lab.task.protocol.text import short, suggestion
+from lab.task.text import short, suggestion
 
 
 class OneshotError(ValueError):

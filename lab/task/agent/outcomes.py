@@ -18,7 +18,7 @@ from lab.task.protocol import Request, TaskStatus
 from lab.task.protocol.files import read_regular
 from lab.task.protocol.policy import is_optional
 from lab.task.protocol.states import Cause, State
-from lab.task.protocol.text import LONGEST_REASON, short
+from lab.task.text import LONGEST_REASON, short
 
 GRACE_S: Final = 5.0
 """From SIGTERM to SIGKILL."""

@@ -29,7 +29,7 @@ from lab.task.agent.log_parsers import READY, read_listing
 from lab.task.agent.record_tags import RecordTags
 from lab.task.protocol import LOST_CONTACT
 from lab.task.protocol.error_line import ErrorLineFinder
-from lab.task.protocol.text import short, visible
+from lab.task.text import short, visible
 
 MAX_LINE_BYTES = 20_000
 SPLIT_MARK = "…[line split]".encode()

@@ -9,7 +9,7 @@ from lab.task.protocol import Request, Volume
 from lab.task.protocol.files import read_regular
 from lab.task.protocol.states import State
 from lab.task.protocol.statuses import read_status, write_lost
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 _LOOK_ANYWAY_S = 2.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lab.task.protocol.text import short
+from lab.task.text import short
 
 _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 _HEADER = b"Traceback (most recent call last):"

@@ -28,8 +28,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
-from lab.task.protocol.text import suggestion
 from lab.task.protocol.trigger import Trigger, parse_duration, parse_trigger
+from lab.task.text import suggestion
 
 DONE: Final = "fault: "
 """How an agent's event begins once a fault is done; the fault's text follows."""
