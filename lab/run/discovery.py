@@ -10,7 +10,7 @@ from lab.backends import Backend, Environment
 from lab.backends.selection import find_leftover, list_running
 from lab.errors import InputError
 from lab.run.collect import status_in
-from lab.run.store import LAST, RunDir, infos, resolve
+from lab.run.store import RunDir, before_last, infos, resolve
 from lab.task.protocol import Request, TaskStatus
 
 
@@ -62,7 +62,7 @@ def find(argument: str, store: Path, among: Sequence[Environment], here: str | N
     collected = {run.run_id: info for run, info in stored.items() if info is not None}
     damaged = {run.run_id: run for run, info in stored.items() if info is None}
     where = "any environment"
-    if argument == LAST:
+    if before_last(argument) is not None:
         requested = _of_here(among, here)
         where = f"{store} or an environment {here!r}" if here else where
         foreign = {each.project for each in among} - {each.project for each in requested}
@@ -76,7 +76,7 @@ def find(argument: str, store: Path, among: Sequence[Environment], here: str | N
     there = _runs(requested)
     begun = {run_id: request.submitted_unix for run_id, (request, _) in there.items()}
     begun |= {run_id: info.started_unix for run_id, info in collected.items()}
-    if argument != LAST:
+    if before_last(argument) is None:
         begun |= dict.fromkeys(damaged, 0.0)
     wanted = resolve(argument, sorted(begun, key=lambda each: (begun[each], each)), where=where)
     if wanted in damaged:

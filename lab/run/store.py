@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lab.errors import InputError, LabError
+from lab.formatting import counted
 from lab.run.run_info import RunInfo, convert
 from lab.strict_json import parse
 from lab.task.protocol import RUN_ID, TaskStatus
@@ -20,6 +22,7 @@ from lab.task.protocol.files import read_regular, write_atomically
 
 DEFAULT_RUNS_DIR: Final = "runs"
 LAST: Final = "last"
+_BEFORE_LAST: Final = re.compile(rf"{LAST}~(\d{{1,6}})")
 
 _GLANCE_S: Final = 0.5
 """A process that checks whether a run is followed holds its lock for a moment."""
@@ -247,12 +250,24 @@ def infos(store: Path) -> dict[RunDir, RunInfo | None]:
     return {run: found[run] for run in sorted(found, key=begun)}
 
 
+def before_last(argument: str) -> int | None:
+    """The number of runs between the last one and the named one.
+
+    Returns:
+        0 of `last`, 1 of `last~1` and so on; None of an id.
+    """
+    if argument == LAST:
+        return 0
+    found = _BEFORE_LAST.fullmatch(argument)
+    return int(found[1]) if found else None
+
+
 def resolve(argument: str, ids: list[str], *, where: str) -> str:
-    """The run that a user names: its id, a unique beginning of it, or `last`.
+    """The run that a user names: its id, a unique beginning of it, `last`, or `last~1`.
 
     Args:
         argument: What the user typed.
-        ids: The ids to choose from, oldest first; for `last` those of runs that started.
+        ids: The ids to choose from, oldest first; for `last` and `last~1`, of runs that started.
         where: Where they are, for the message.
 
     Raises:
@@ -260,8 +275,11 @@ def resolve(argument: str, ids: list[str], *, where: str) -> str:
     """
     if not ids:
         raise InputError(f"no run in {where} has started", "start one with `lab run async`")
-    if argument == LAST:
-        return ids[-1]
+    back = before_last(argument)
+    if back is not None and back >= len(ids):
+        raise InputError(f"{argument}: {where} has {counted(len(ids), 'run')}", "see `lab runs`")
+    if back is not None:
+        return ids[-1 - back]
     if argument in ids:
         return argument
     fitting = [run_id for run_id in ids if run_id.startswith(argument)]
@@ -282,7 +300,7 @@ def find_run(argument: str, store: Path) -> RunDir:
     ids = [
         run.run_id
         for run, info in infos(store).items()
-        if argument != LAST or (info is not None and info.has_started)
+        if before_last(argument) is None or (info is not None and info.has_started)
     ]
     return RunDir(store / resolve(argument, ids, where=str(store)))
 

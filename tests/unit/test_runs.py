@@ -374,6 +374,10 @@ def test_a_run_is_found_by_a_unique_beginning(tmp_path: Path) -> None:
     RunDir(tmp_path / "refused").create(RunInfo("refused", RunSpec("async"), started_unix=9.0))
     (tmp_path / "notes").mkdir()
     assert find_run("last", tmp_path).run_id == "20260102-sync-aa"
+    assert find_run("last~1", tmp_path).run_id == "20260101-async-ab"
+    assert find_run("last~2", tmp_path).run_id == "20260101-async-aa"
+    with pytest.raises(InputError, match=r"last~3: .* has 3 runs"):
+        find_run("last~3", tmp_path)
     assert find_run("20260102", tmp_path).run_id == "20260102-sync-aa"
     assert find_run("refused", tmp_path).run_id == "refused"
     with pytest.raises(InputError, match="fits 2 runs"):
@@ -399,7 +403,7 @@ def test_a_damaged_run_hides_no_other(
     RunDir(tmp_path / bad).info_path.write_text(damage)
     for word in (good, "last", "20260101"):
         assert find_run(word, tmp_path).run_id == good
-    for word in (good, "last", "20260101"):
+    for word in (good, "last", "last~0", "20260101"):
         assert discovery.find(word, tmp_path, [], None).run.run_id == good
     with pytest.raises(LabError, match=r"run\.json"):
         discovery.find(bad, tmp_path, [], None)

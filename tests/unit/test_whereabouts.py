@@ -99,6 +99,7 @@ def test_the_last_one_began_last_wherever_it_lies(tmp_path: Path, home: Path) ->
     assert (found.run.run_id, found.environment) == ("newest", None)
     at_home(home, "refused", 11.0, "mnist", started=False)
     assert find("last", home, [mnist], "mnist").run.run_id == "newest"
+    assert find("last~1", home, [mnist], "mnist").run.run_id == "new"
     assert find("refused", home, [mnist], "mnist").run.run_id == "refused"
 
 
