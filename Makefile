@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 OLD    := .venv-heritage
 LAB    := $(BIN)/python -m lab
 
-.PHONY: help install run heritage test test-all test-gpu check lint hostile torture clean-end listing-proof band oracle bench results mutants lock golden errors notebooks \
+.PHONY: help install docs run heritage test test-all test-gpu check lint hostile torture clean-end listing-proof band oracle bench results mutants lock golden errors notebooks \
 	notebooks-write jupyter samples clean
 
 help:  ## this list
@@ -43,12 +43,13 @@ listing-proof: $(VENV)/.dev  ## one training of 82,500 steps as a listing, into 
 
 check: lint test  ## what to run before a change; .ci/run is what must hold before it lands
 
-lint: $(VENV)/.dev  ## formatting, lint, strict types, layers and vocabulary
+lint: $(VENV)/.dev  ## formatting, lint, strict types, layers, vocabulary, and the site of the documents
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/vocabulary.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 golden: $(VENV)/.dev  ## write the expected outputs in tests/golden anew; read the diff before you commit
 	$(BIN)/python -m pytest tests/unit/test_golden.py --update-golden
@@ -58,6 +59,10 @@ bench: $(VENV)/.dev  ## measure everything into benchmarks/RESULTS.md (three hou
 
 results: $(VENV)/.dev  ## train what the sources describe; write docs/results.md and the README's counts (20 minutes)
 	$(BIN)/python tools/results.py
+
+docs: $(VENV)/.dev  ## build the documents as a site into build/docs, without network access
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@echo "open build/docs/index.html"
 
 errors: $(VENV)/.dev  ## write docs/errors.md anew, with examples from the unit tests (4 minutes)
 	$(BIN)/python -m pytest tests/unit --numprocesses 3 --dist worksteal --update-errors

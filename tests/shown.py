@@ -23,11 +23,17 @@ _LINE = re.compile(r"^(lab .+)$", re.MULTILINE)
 _BREAK = re.compile(r"(?<!\n)\n(?!\n)")
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _NOT_TYPED = re.compile(r"[…]")
+_USERS_OWN = re.compile(r"PROGRAM$|.*\bmy_\w+\.py$|[\w-]+=")
+"""A program of the reader's in a command."""
 
 
 def dead_links(text: str, folder: Path) -> list[str]:
     """Links of a page in this folder to files, or headings, that are not there."""
-    return [target for target in _LINK.findall(text) if not _leads_somewhere(target, folder)]
+    return [
+        target
+        for target in _LINK.findall(text)
+        if not (target[1:] in _anchors(text) if target[0] == "#" else _exists(target, folder))
+    ]
 
 
 def wrong_commands(text: str) -> list[str]:
@@ -49,7 +55,7 @@ def commands(text: str) -> list[str]:
     return [line for line in shown if not _NOT_TYPED.search(line)]
 
 
-def _leads_somewhere(target: str, folder: Path) -> bool:
+def _exists(target: str, folder: Path) -> bool:
     if target.startswith("https://"):
         return True
     file, _, anchor = target.partition("#")
@@ -66,6 +72,10 @@ def _anchors(text: str) -> set[str]:
 
 def _faults(line: str) -> Iterator[str]:
     _, name, *words = shlex.split(line, comments=True)
+    if name.isupper() or (not words and name in COMMANDS):
+        return  # a placeholder, or a command that the text only names
+    if name == "run" and words[0].startswith("--") and len(words) == 1:
+        words.append("async")  # the text only names the flag
     if name not in COMMANDS:
         yield f"{line}: no command {name}"
         return
@@ -81,6 +91,6 @@ def _faults(line: str) -> Iterator[str]:
             yield f"{line}: no {path.name}"
         elif experiment and set(load_cluster(path).jobs) != set(experiment.jobs):
             yield f"{line}: {path.name} has other jobs"
-    own = name == "run" and (words[0] in EXPERIMENTS or (ROOT / words[0]).is_file())
-    if name == "run" and not own and "--listing" not in words:
+    known = name != "run" or words[0] in EXPERIMENTS or (ROOT / words[0]).is_file()
+    if not known and not _USERS_OWN.match(words[0]) and "--listing" not in words:
         yield f"{line}: no experiment {words[0]}"

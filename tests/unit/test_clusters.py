@@ -41,11 +41,11 @@ SHAPES = {
 }
 
 
-def test_every_description_is_in_a_table_and_in_the_readme() -> None:
+def test_every_config_is_in_a_table_and_on_the_page_of_the_config() -> None:
     shipped = {f"clusters/{path.name}" for path in (ROOT / "clusters").iterdir()}
     assert shipped | {"cluster.yaml"} == {*TABLE, *SHAPES}
-    readme = (ROOT / "README.md").read_text()
-    assert [name for name in (*TABLE, *SHAPES) if f"`{name}`" not in readme] == []
+    page = (ROOT / "docs/config.md").read_text()
+    assert [name for name in (*TABLE, *SHAPES) if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize("name", SHAPES)

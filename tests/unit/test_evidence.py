@@ -166,7 +166,7 @@ def test_a_quick_run_has_its_row(name: str) -> None:
 
 def test_the_lesson_quotes_the_accuracy_of_the_blogs_run() -> None:
     text = (ROOT / "docs/lessons/async.md").read_text()
-    assert f"out, is {summary('blog/async')['accuracy']:.4f} (" in text
+    assert f"accuracy. Ours is {summary('blog/async')['accuracy']:.4f} (" in text
 
 
 def test_a_run_is_kept_whole(tmp_path: Path) -> None:

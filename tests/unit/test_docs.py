@@ -1,0 +1,30 @@
+"""The documents: every link leads somewhere, and the parser accepts every command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.shown import ROOT, dead_links, wrong_commands
+
+GENERATED = {"docs/errors.md", "docs/results.md"}
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/*.md", "docs/lessons/*.md", "docs/zh/**/*.md", "notebooks/*.md")
+    for path in ROOT.glob(pattern)
+)
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    assert dead_links(page.read_text("utf-8"), page.parent) == []
+
+
+@pytest.mark.parametrize("page", [each for each in PAGES if name(each) not in GENERATED], ids=name)
+def test_the_parser_accepts_every_command_of_a_page(page: Path) -> None:
+    assert wrong_commands(page.read_text("utf-8")) == []

@@ -1,0 +1,88 @@
+"""Hooks of MkDocs: files of the repository that the documents link to become pages of the site.
+
+A link in `docs/lessons/async.md` to `../../scripts/mnist_async.py` works where the repository is
+browsed. The site holds only `docs/`, so the file is shown there on a page under `repository/`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+SHOWN: Final = (
+    "C*.md",
+    "README*.md",
+    "SECURITY.md",
+    "cluster.yaml",
+    "docker-compose.yml",
+    "benchmarks/RESULTS.md",
+    "clusters/*.yaml",
+    "docs/**/*.py",
+    "lab/task/sdk/*.py",
+    "notebooks/*.md",
+    "notebooks/*.py",
+    "scripts/*.py",
+    "tests/oracle.py",
+    "tests/tf1_programs/*.py",
+)
+"""The files that become pages."""
+
+_LINK: Final = re.compile(r"\]\((?!\w+:)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
+_LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".yml": "yaml"}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add a page for each file of the repository that is shown."""
+    for pattern in SHOWN:
+        for path in sorted(ROOT.glob(pattern)):
+            name = path.relative_to(ROOT).as_posix()
+            files.append(File.generated(config, page_of(name), content=_content(path, name)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead links that leave `docs/` to the pages under `repository/`."""
+    here = page.file.src_uri
+    return _LINK.sub(
+        lambda link: f"]({relinked(link['path'], here)}{link['anchor'] or ''})", markdown
+    )
+
+
+def page_of(name: str) -> str:
+    """The page of a file: `docs/faults.md` → `faults.md`, `a.py` → `repository/a.py.md`."""
+    path = PurePosixPath(name)
+    if path.is_relative_to("docs") and path.suffix != ".py":
+        return path.relative_to("docs").as_posix()
+    if path.suffix == ".ipynb":  # its source is shown
+        path = path.with_suffix(".py")
+    return f"repository/{path}" + ("" if path.suffix == ".md" else ".md")
+
+
+def relinked(link: str, here: str) -> str:
+    """A link of a page, as it must be in the site.
+
+    Args:
+        link: The path as written, relative to the file's place in the repository.
+        here: The page that has it, relative to the site's pages.
+    """
+    page = PurePosixPath(here)
+    inside = page.is_relative_to("repository")
+    origin = page.relative_to("repository") if inside else PurePosixPath("docs", page)
+    target = PurePosixPath(os.path.normpath(origin.parent / link))
+    return os.path.relpath(page_of(target.as_posix()), page.parent)
+
+
+def _content(path: Path, name: str) -> str:
+    text = path.read_text("utf-8")
+    if path.suffix == ".md":
+        return text
+    fence = "~" * 8
+    head = f"---\nsearch: {{exclude: true}}\n---\n\n# `{name}`\n\n"
+    return f"{head}{fence} {_LANGUAGES[path.suffix]}\n{text.rstrip()}\n{fence}\n"
